@@ -1,0 +1,88 @@
+# Two commands to know: `make demo` and `make test`. `make help` lists the others.
+# Everything lives in .venv; nothing else is left behind, here or in /tmp.
+
+SHELL := /bin/sh
+.SHELLFLAGS := -ec
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help install serve demo proto proto-check fmt lint types test test-slow test-wheel \
+        bench bench-smoke check clean
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+INSTALLED := $(VENV)/.installed
+NATIVE := $(VENV)/.native
+
+# No __pycache__ among the sources, no cache in the home directory.
+export PYTHONDONTWRITEBYTECODE := 1
+export BUF_CACHE_DIR := $(CURDIR)/$(VENV)/.cache/buf
+
+# Begins a recipe that may leave temporary files anywhere: they all go.
+IN_TMP = tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; trap 'exit 130' INT TERM; export TMPDIR="$$tmp";
+PYTEST = $(BIN)/python -m pytest --basetemp="$$tmp/pytest"
+
+help:  ## List the commands.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(INSTALLED) $(NATIVE)  ## Make the venv, install khot in it, compile the kernels.
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and f"khot: Python must be 3.11 or newer; got {v[0]}.{v[1]}. Set PYTHON=/path/to/python3")'
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "khot: python3 -m venv must work; on Debian: apt install python3-venv" >&2; exit 1; }
+
+$(INSTALLED): pyproject.toml constraints.txt hatch_build.py | $(BIN)/python
+	@echo "khot: installing into $(VENV) (a minute or two the first time)"
+	@$(IN_TMP) $(PIP) hatchling editables && $(PIP) --no-build-isolation -e '.[dev]'
+	@touch $@
+
+$(NATIVE): $(wildcard khot/_native/*.c khot/_native/*.h) khot/_native/build.py | $(INSTALLED)
+	@$(BIN)/python khot/_native/build.py
+	@[ ! -e khot/_native/libkhot.baseline.so ] || touch $@  # without a compiler: ask again next time
+
+demo: install  ## See it work: choose 10 of 64 pixels of handwritten digits.
+	@$(IN_TMP) $(BIN)/python tests/e2e/demo.py
+
+serve: install  ## Run the service on this machine until Ctrl-C.
+	@exec $(BIN)/khot-server
+
+proto: install  ## Generate the Python code of the .proto files.
+	@$(BIN)/python proto/generate.py
+
+proto-check: install  ## Check that the generated code is what the .proto files say.
+	@$(IN_TMP) $(BIN)/python proto/generate.py --check
+
+fmt: install  ## Write: format and fix what can be fixed.
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/buf format --write proto
+
+lint: install  ## Read only: style of Python and protobuf.
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/buf lint proto
+	@$(BIN)/buf format --diff --exit-code proto
+
+types: install  ## Check the types.
+	@$(BIN)/mypy
+
+test: install  ## Run the tests.
+	@$(IN_TMP) $(PYTEST)
+
+test-slow: install  ## Run the tests that take minutes.
+	@$(IN_TMP) $(PYTEST) -m slow
+
+test-wheel: install  ## Build the wheel, with and without a compiler, and use it elsewhere.
+	@$(IN_TMP) $(PYTEST) -m wheel
+
+bench: install  ## Run the benchmarks; tables here, CSV in tests/bench/results.
+	@for file in tests/bench/bench_*.py; do $(BIN)/python "$$file" --out tests/bench/results; done
+
+bench-smoke: install  ## Run every benchmark at tiny sizes.
+	@for file in tests/bench/bench_*.py; do $(BIN)/python "$$file" --smoke; done
+
+check: lint types proto-check test test-wheel  ## All that must pass before a commit.
+
+clean:  ## Remove the venv and everything built.
+	rm -rf $(VENV) dist tests/bench/results khot/_native/*.so khot/_native/*.so.tmp

@@ -1,0 +1,37 @@
+"""khot: choose k of n things, differentiably.
+
+The PyTorch library of k-hot relaxations, sampling designs and gradient
+estimators. `khot.sigmoid_topk` is the place to start.
+"""
+
+from importlib.metadata import version as _version
+
+try:
+    import torch as _torch  # noqa: F401
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    raise ModuleNotFoundError(
+        "khot: the library must have PyTorch; got an environment without it. "
+        "Install it with: pip install 'khot[torch]' "
+        "(the client, khot_client, works without it)",
+        name="torch",
+    ) from None
+
+from khot._native import NativeInfo, native_info
+from khot.registry import Relaxation, operator, operators
+from khot.relaxations import Diagnostics, sigmoid_topk, sigmoid_topk_with_diagnostics
+
+__version__ = _version("khot")
+
+__all__ = [
+    "Diagnostics",
+    "NativeInfo",
+    "Relaxation",
+    "__version__",
+    "native_info",
+    "operator",
+    "operators",
+    "sigmoid_topk",
+    "sigmoid_topk_with_diagnostics",
+]

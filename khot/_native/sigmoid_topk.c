@@ -1,0 +1,66 @@
+/* Sigmoid top-k, forward and backward: the algorithm of khot/_solve.py, whose
+ * docstring holds the mathematics and the proofs, row by row in C.
+ *
+ * Scores are read as float or double and everything between is double, so both
+ * take the same path and a float result is as good as its rounding. A row is always summed
+ * in the same order, by one thread: its result does not depend on the batch
+ * around it or on the number of threads.
+ */
+#include "kernel.h"
+
+#include <float.h>
+
+static const double LAST_STEP = 1e-5;
+static const double LARGEST_SCORE = 4e307;
+enum { MOST_ITERATIONS = 3300 };
+
+typedef struct {
+    double n, most, least, mean, var; /* over the units above -inf */
+} Summary;
+
+typedef struct {
+    double h, low, high, f1, f2;
+} Sums;
+
+typedef struct {
+    double c, step;
+    int32_t iterations;
+    uint8_t fallback, stuck;
+} Root;
+
+static double inverse(double tau) {
+    const double i = 1.0 / tau; /* overflows where tau is subnormal */
+    return i < DBL_MAX ? i : DBL_MAX;
+}
+
+/* Up to the rounding of a converged row. */
+static int within(double c, double lo, double hi) {
+    return c >= lo - LAST_STEP && c <= hi + LAST_STEP;
+}
+
+static double halley_step(double r, Sums a, double k, double rest, double n) {
+    const double f = k + r;
+    const double g = log1p(r / k) - log1p(-r / rest);
+    const double v = f * (rest - r) / n;
+    const double g1 = a.f1 / v;
+    const double g2 = a.f2 / v - g1 * g1 * (1 - 2 * f / n);
+    return -2 * g * g1 / (2 * g1 * g1 - g * g2);
+}
+
+static double balance_step(double excess, double low, double high) {
+    const double balanced = 2 * sqrt(low) * sqrt(high);
+    const double root = excess == 0 ? balanced : sqrt(excess * excess + balanced * balanced);
+    return log(excess > 0 ? 2 * high / (root + excess) : (root - excess) / (2 * low));
+}
+
+#define REAL float
+#define NAME(stem) stem##_f32
+#include "sigmoid_topk_rows.h"
+#undef REAL
+#undef NAME
+
+#define REAL double
+#define NAME(stem) stem##_f64
+#include "sigmoid_topk_rows.h"
+#undef REAL
+#undef NAME

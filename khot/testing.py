@@ -1,0 +1,130 @@
+"""Oracles and checks, for our operators and for yours.
+
+Each `check_*` takes an operator as `function(x, k, **options)`, tries it where
+soft top-k maps usually break, and raises AssertionError that says where it broke::
+
+    from khot.testing import check_relaxation
+    check_relaxation(my_topk)
+
+The oracles compute the same things in another way: bisection in exact rational
+steps for the root, and plain enumeration for anything over k-subsets.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import combinations
+
+import torch
+from torch import Tensor
+
+Map = Callable[..., Tensor]
+
+
+def subsets(n: int, k: int) -> Tensor:
+    """Return all k-hot vectors of length n, shape (n choose k, n), float64."""
+    chosen = torch.tensor(list(combinations(range(n), k)), dtype=torch.int64)
+    rows = torch.zeros(len(chosen), n, dtype=torch.float64)
+    return rows.scatter_(1, chosen, 1.0) if k else rows
+
+
+def bisected_topk(x: Tensor, k: float, tau: float = 1.0) -> Tensor:
+    """Return sigmoid top-k of one row by plain bisection in float64, to the last bit of c."""
+    s = x.double() / tau
+    lo, hi = -float(s.max()) - 800.0, -float(s[s > -torch.inf].min()) + 800.0
+    while lo < (middle := (lo + hi) / 2) < hi:
+        if float(torch.sigmoid(s + middle).sum()) < k:
+            lo = middle
+        else:
+            hi = middle
+    return torch.sigmoid(s + hi)
+
+
+def hard_rows() -> Iterator[tuple[str, Tensor, float]]:
+    """Yield (name, x, k): float64 rows on which soft top-k maps have been seen to fail."""
+    generator = torch.Generator().manual_seed(0)
+
+    def normal(n: int) -> Tensor:
+        return torch.randn(n, generator=generator, dtype=torch.float64)
+
+    yield "one unit", normal(1), 0.3
+    yield "two units far apart", torch.tensor([1e4, -1e4], dtype=torch.float64), 1.0
+    yield "all equal", torch.full((100,), 3.0, dtype=torch.float64), 37.0
+    yield "all equal at 1e17", torch.full((10,), 1e17, dtype=torch.float64), 3.0
+    yield "ties", (normal(1000) > 0).double() * 1e3, 37.0
+    yield "ties across the threshold", torch.tensor([2.0, 1, 1, 1, 0], dtype=torch.float64), 2.0
+    yield "spread 1e4", normal(1000) * 1e4, 37.0
+    yield "spread 1e4, fractional k", normal(1000) * 1e4, 37.5
+    yield "offset 1e6", normal(1000) + 1e6, 50.0
+    yield "offset -1e6", normal(1000) - 1e6, 950.0
+    yield "one outlier", torch.cat([normal(783), torch.tensor([1e4])]), 50.0
+    yield "one outlier, k = 1", torch.cat([normal(783), torch.tensor([1e4])]), 1.0
+    yield "one low outlier", torch.cat([normal(783), torch.tensor([-1e9])]), 50.0
+    yield "Cauchy", torch.empty(1000, dtype=torch.float64).cauchy_(generator=generator), 50.0
+    yield "log-normal", (normal(1000) * 4).exp(), 50.0
+    yield "two clusters", torch.cat([normal(500) - 300, normal(500) + 300]), 400.0
+    yield "k = 1e-6", normal(1000), 1e-6
+    yield "k = n - 1e-6", normal(1000), 1000 - 1e-6
+    yield "k > n / 2", normal(1000), 900.0
+    yield "half masked", torch.where(torch.arange(784) % 2 == 0, normal(784), -torch.inf), 50.0
+    yield "one unmasked", torch.tensor([0.5] + [-torch.inf] * 9, dtype=torch.float64), 0.25
+    yield "n = 1e5", normal(100_000) * 5, 10_000.0
+
+
+def check_relaxation(function: Map, *, capped: bool = True, fractional_k: bool = True) -> None:
+    """Check values, corners, masks and shapes of a soft top-k map.
+
+    Args:
+        function: `function(x, k, *, dim=-1)`.
+        capped: it promises entries in [0, 1] that sum to k.
+        fractional_k: it accepts a k that is not whole.
+    """
+    for name, x, wanted in hard_rows():
+        k = wanted if fractional_k else max(1.0, round(wanted))
+        if k > int((x > -torch.inf).sum()):
+            continue
+        for dtype in (torch.float64, torch.float32):
+            check_row(function, x.to(dtype), k, name=f"{name}, {dtype}", capped=capped)
+    x = torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(1))
+    moved = function(x, 2.0, dim=1)
+    assert moved.shape == x.shape, f"dim=1: shape {tuple(moved.shape)} for {tuple(x.shape)}"
+    again = function(x.movedim(1, -1), 2.0).movedim(-1, 1)
+    assert torch.allclose(moved, again, atol=1e-6), "dim=1 differs from moving that dimension last"
+
+
+def check_row(
+    function: Map, x: Tensor, k: float, *, name: str = "row", capped: bool = True
+) -> None:
+    """Check one row: finite, in range, masked units exactly 0, sum within 4e-7 of k."""
+    p = function(x, k)
+    assert p.dtype == x.dtype and p.shape == x.shape, f"{name}: {p.dtype} {tuple(p.shape)}"
+    assert bool(p.isfinite().all()), f"{name}: not finite"
+    assert bool((p[x == -torch.inf] == 0).all()), f"{name}: a masked unit is not 0"
+    if capped:
+        assert bool(((p >= 0) & (p <= 1)).all()), f"{name}: leaves [0, 1]"
+        error = abs(float(p.double().sum()) - k) / k
+        tolerance = 4e-7 if p.dtype == torch.float32 else 1e-10
+        assert error <= tolerance, f"{name}: sum is off by {error:.1e} of k"
+
+
+def check_gradient(function: Map, x: Tensor, k: float, *, step: float = 1e-6) -> None:
+    """Check reverse and forward mode in x against central differences, in float64."""
+    x = x.double()
+    n = x.numel()
+    basis = torch.eye(n, dtype=torch.float64) * step
+    differences = [(function(x + e, k) - function(x - e, k)) / (2 * step) for e in basis]
+    wanted = torch.stack(differences, -1)
+    for mode in (torch.func.jacrev, torch.func.jacfwd):
+        got = mode(lambda x: function(x, k))(x)
+        error = float((got - wanted).abs().max())
+        assert error < 1e-7, f"{mode.__name__} is off by {error:.1e} from finite differences"
+
+
+def check_order(function: Map, x: Tensor, k: float) -> None:
+    """Check that a larger score never gets a smaller entry."""
+    p = function(x, k)[x.argsort()]
+    assert bool((p.diff() >= 0).all()), "a larger score got a smaller entry"
+
+
+def check_shift(function: Map, x: Tensor, k: float, *, shift: float = 100.0) -> None:
+    """Check that adding a constant to the scores changes nothing."""
+    difference = float((function(x + shift, k) - function(x, k)).abs().max())
+    assert difference < 1e-12, f"a shift of {shift} changed the result by {difference:.1e}"

@@ -1,0 +1,67 @@
+"""What all tests share: required parts, devices, and the two paths of an operator."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import khot
+from khot._native import library
+
+REQUIRE_ALL = os.environ.get("KHOT_REQUIRE_ALL") == "1"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect, rather than skip, tests for a device that this machine does not have."""
+    if torch.cuda.is_available():
+        return
+    gpu = [item for item in items if item.get_closest_marker("gpu")]
+    if gpu:
+        config.hook.pytest_deselected(items=gpu)
+        items[:] = [item for item in items if item not in gpu]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
+    """Under KHOT_REQUIRE_ALL=1 a test skipped for a missing part has failed."""
+    report = yield
+    return fail_if_skipped(report)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector):
+    """The same for a whole file."""
+    report = yield
+    return fail_if_skipped(report)
+
+
+def fail_if_skipped(report):
+    if REQUIRE_ALL and report.skipped and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"KHOT_REQUIRE_ALL=1, so nothing may be missing; got: {reason}"
+    return report
+
+
+@pytest.fixture(params=["native", "torch"])
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run the test on the C kernels, and on torch operations."""
+    if request.param == "torch":
+        monkeypatch.setattr(library._library, "object", None)
+    elif not khot.native_info().in_use:
+        pytest.skip(f"needs the C kernels: {khot.native_info().reason}")
+    return request.param
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def generator() -> torch.Generator:
+    return torch.Generator().manual_seed(0)

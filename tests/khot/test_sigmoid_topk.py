@@ -1,0 +1,220 @@
+"""Sigmoid top-k: the propositions of its paper, and the traps of its numerics."""
+
+import math
+
+import pytest
+import torch
+from scipy.optimize import LinearConstraint, minimize
+
+import khot
+from khot import testing
+
+pytestmark = pytest.mark.usefixtures("path")
+
+
+def normal(*shape: int, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("case", list(testing.hard_rows()), ids=lambda case: case[0])
+def test_is_what_plain_bisection_finds(case):
+    name, x, k = case
+    wanted = testing.bisected_topk(x, k)
+    if name == "all equal at 1e17":  # where no float64 is the root
+        wanted = torch.full_like(x, k / x.numel())
+    # near a threshold at 1e6, x itself is known to 1e-10
+    assert torch.allclose(khot.sigmoid_topk(x, k), wanted, rtol=1e-9, atol=1e-9)
+
+
+# Proposition 1
+
+
+def test_inverse_up_to_a_constant():
+    x = normal(50)
+    difference = torch.logit(khot.sigmoid_topk(x, 10)) - x
+    assert torch.allclose(difference, difference[0].expand(50), atol=1e-12)
+
+
+def test_strict_order_for_strict_scores():
+    p = khot.sigmoid_topk(normal(100).sort().values, 30)
+    assert bool((p.diff() > 0).all())
+
+
+def test_high_temperature_is_uniform():
+    assert torch.allclose(khot.sigmoid_topk(normal(8), 3, tau=1e9), torch.tensor(3 / 8).double())
+
+
+def test_low_temperature_is_topk():
+    x = normal(20)
+    hard = torch.zeros_like(x).index_fill(0, x.topk(7).indices, 1.0)
+    assert torch.equal(khot.sigmoid_topk(x, 7, tau=1e-5), hard)
+
+
+# Proposition 2 and Corollary 1
+
+
+@pytest.mark.parametrize("tau", [0.5, 1.0, 3.0])
+def test_maximises_score_plus_tau_entropy_over_the_capped_simplex(tau):
+    x, k = normal(6), 2.5
+
+    def objective(p):
+        entropy = -(p * math_log(p) + (1 - p) * math_log(1 - p))
+        return -(x.numpy() @ p + tau * entropy.sum())
+
+    def math_log(p):
+        return torch.tensor(p).clamp(min=1e-300).log().numpy()
+
+    def slope(p):
+        return -(x.numpy() - tau * (math_log(p) - math_log(1 - p)))
+
+    found = minimize(
+        objective,
+        [k / 6] * 6,
+        jac=slope,
+        bounds=[(1e-9, 1 - 1e-9)] * 6,
+        constraints=LinearConstraint([[1] * 6], k, k),
+        method="SLSQP",
+        options={"ftol": 1e-15, "maxiter": 1000},
+    )
+    p = khot.sigmoid_topk(x, k, tau=tau)
+    assert torch.allclose(p, torch.tensor(found.x), atol=1e-5)
+    assert objective(p.numpy()) <= found.fun + 1e-10
+
+
+# k and tau
+
+
+def test_k_and_tau_differ_by_row():
+    x, k, tau = (
+        normal(4, 3, 10),
+        torch.tensor([1.0, 2.5, 9.0]),
+        torch.tensor([[0.5], [1], [2], [3]]),
+    )
+    p = khot.sigmoid_topk(x, k, tau=tau)
+    for i in range(4):
+        for j in range(3):
+            alone = khot.sigmoid_topk(x[i, j], float(k[j]), tau=float(tau[i]))
+            assert torch.allclose(p[i, j], alone, rtol=1e-14)
+
+
+def test_gradient_of_a_broadcast_k_is_summed_over_rows():
+    x, g = normal(4, 10), normal(4, 10, seed=1)
+    k = torch.tensor(3.0, requires_grad=True)
+    (khot.sigmoid_topk(x, k) * g).sum().backward()
+    rows = torch.full((4,), 3.0, requires_grad=True)
+    (khot.sigmoid_topk(x, rows) * g).sum().backward()
+    assert k.grad.dtype == torch.float32
+    assert torch.allclose(k.grad, rows.grad.sum())
+
+
+def test_integer_tensors_as_k():
+    x = normal(2, 10)
+    assert torch.equal(
+        khot.sigmoid_topk(x, torch.tensor([3, 4])), khot.sigmoid_topk(x, torch.tensor([3.0, 4.0]))
+    )
+
+
+def test_ends_of_k_have_values_and_one_sided_gradients():
+    x = normal(6).requires_grad_()
+    for k, value, limit in ((0.0, 0.0, x.softmax(-1)), (6.0, 1.0, (-x).softmax(-1))):
+        end = torch.tensor(k, dtype=torch.float64, requires_grad=True)
+        tau = torch.tensor(1.0, dtype=torch.float64, requires_grad=True)
+        p = khot.sigmoid_topk(x, end, tau=tau)
+        assert torch.equal(p, torch.full_like(p, value))
+        for i in range(6):
+            in_x, in_k, in_tau = torch.autograd.grad(p[i], (x, end, tau), retain_graph=True)
+            assert bool((in_x == 0).all()) and float(in_tau) == 0
+            assert torch.allclose(in_k, limit[i], atol=1e-12)
+
+
+def test_gradient_in_k_tends_to_its_limits():
+    x = normal(6)
+    for k, limit in ((1e-9, x.softmax(-1)), (6 - 1e-9, (-x).softmax(-1))):
+        slope = torch.func.jacrev(lambda k: khot.sigmoid_topk(x, k))(torch.tensor(k).double())
+        assert torch.allclose(slope, limit, atol=1e-7)
+
+
+def test_gradient_in_k_where_every_slope_underflows():
+    x = torch.tensor([1000.0, 0.0, -1000.0], requires_grad=True)
+    k = torch.tensor(1.0, requires_grad=True)
+    p = khot.sigmoid_topk(x, k)
+    assert p.tolist() == [1, 0, 0]
+    # c = -500 by symmetry, so the next unit is as near as the last
+    slopes = [float(torch.autograd.grad(p[i], k, retain_graph=True)[0]) for i in range(3)]
+    assert slopes == pytest.approx([0.5, 0.5, 0.0])
+
+
+def test_masked_row_with_k_zero():
+    x = torch.full((2, 3), -torch.inf, requires_grad=True)
+    p = khot.sigmoid_topk(x, 0)
+    p.sum().backward()
+    assert torch.equal(p, torch.zeros(2, 3)) and torch.equal(x.grad, torch.zeros(2, 3))
+
+
+def test_gradients_with_masks_and_a_spread_are_finite():
+    x = normal(4, 100) * torch.tensor([[1.0], [1e2], [1e4], [1e6]])
+    x[:, ::3] = -torch.inf
+    x.requires_grad_()
+    tau = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
+    (khot.sigmoid_topk(x, 20, tau=tau) * normal(4, 100, seed=1)).sum().backward()
+    assert bool(x.grad.isfinite().all()) and bool(tau.grad.isfinite())
+
+
+def test_a_million_units():
+    x = normal(1_000_000).float() * 5
+    p, diagnostics = khot.sigmoid_topk_with_diagnostics(x, 100_000)
+    assert float(p.double().sum()) == pytest.approx(100_000, rel=4e-7)
+    assert int(diagnostics.iterations) <= 4
+
+
+# the traps of root finding
+
+
+def test_ordinary_rows_take_about_three_iterations():
+    x = normal(100, 1000) * torch.linspace(0.1, 5, 100).double().unsqueeze(-1)
+    for k in (1, 50, 500, 999):
+        _, diagnostics = khot.sigmoid_topk_with_diagnostics(x, k)
+        assert float(diagnostics.iterations.double().mean()) < 4
+        assert int(diagnostics.iterations.max()) <= 6
+
+
+def test_a_hard_row_does_not_unsettle_its_neighbours():
+    x = normal(3, 1000)
+    x[1] *= 1e4
+    _, diagnostics = khot.sigmoid_topk_with_diagnostics(x, 37)
+    easy, hard, other = diagnostics.iterations.tolist()
+    assert easy <= 4 and other <= 4 and 4 < hard < 60
+    assert diagnostics.fallback.tolist() == [False, True, False]
+
+
+def test_no_row_crawls():
+    for name, x, k in testing.hard_rows():
+        _, diagnostics = khot.sigmoid_topk_with_diagnostics(x, k)
+        assert int(diagnostics.iterations) <= 60, name
+
+
+def test_tolerance_is_relative_to_a_small_k():
+    for k in (1e-6, 1e-12, 1e-30):
+        total = khot.sigmoid_topk(normal(1000).float(), k).double().sum()
+        assert float(total) == pytest.approx(k, rel=4e-7)
+
+
+def test_diagnostics_describe_the_rows():
+    x = normal(2, 3, 10)
+    p, diagnostics = khot.sigmoid_topk_with_diagnostics(x, 4, tau=0.5)
+    assert torch.equal(p, khot.sigmoid_topk(x, 4, tau=0.5))
+    rebuilt = torch.sigmoid(x / 0.5 + diagnostics.c.unsqueeze(-1))
+    assert torch.allclose(rebuilt, p, atol=1e-12)
+    assert diagnostics.iterations.shape == diagnostics.fallback.shape == (2, 3)
+    assert bool((diagnostics.residual < 1e-12).all())
+    _, ends = khot.sigmoid_topk_with_diagnostics(normal(2, 5), torch.tensor([0.0, 5.0]))
+    assert ends.c.tolist() == [-math.inf, math.inf]
+    assert ends.iterations.tolist() == [0, 0] and ends.residual.tolist() == [0, 0]
+
+
+@pytest.mark.gpu
+def test_cuda_agrees_with_the_cpu():
+    x = normal(16, 784)
+    there = khot.sigmoid_topk(x.cuda(), 50)
+    assert torch.allclose(there.cpu(), khot.sigmoid_topk(x, 50), atol=1e-12)
