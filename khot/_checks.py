@@ -65,9 +65,5 @@ def per_row(who: str, name: str, value: object, x: Tensor, rows: torch.Size) -> 
 
 
 def work_dtype(x: Tensor) -> torch.dtype:
-    """The dtype in which sums over a row are taken: float64 wherever it exists.
-
-    A float32 sum over n = 784 stops at a relative 2e-4 of k; Apple's MPS has no
-    float64, and there that is what there is.
-    """
+    """The dtype in which rows are solved: float64, or float32 on MPS, which has no float64."""
     return torch.float32 if x.device.type == "mps" else torch.float64

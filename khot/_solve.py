@@ -50,8 +50,6 @@ LAST_STEP = 1e-5
 COMMON_ITERATIONS = 6
 # At least every third step halves the bracket: 3 * (1024 + 52) covers float64.
 MOST_ITERATIONS = 3300
-# The width of the bracket, twice this, must not overflow.
-LARGEST_SCORE = 4e307
 
 
 @dataclass(frozen=True)
@@ -93,9 +91,10 @@ class Root:
 
 
 def scale(x: Tensor, tau: Tensor) -> Tensor:
-    """x / tau in tau's dtype, kept finite wherever x is."""
-    s = (x.to(tau.dtype) / tau).clamp(max=LARGEST_SCORE)
-    return torch.where(x > -math.inf, s.clamp(min=-LARGEST_SCORE), -math.inf)
+    """x / tau in tau's dtype, kept finite wherever x is: the bracket must not overflow."""
+    most = torch.finfo(tau.dtype).max / 5
+    s = (x.to(tau.dtype) / tau).clamp(max=most)
+    return torch.where(x > -math.inf, s.clamp(min=-most), -math.inf)
 
 
 def solve_shift(s: Tensor, k: Tensor, n: Tensor) -> Root:

@@ -11,7 +11,7 @@
 #include <float.h>
 
 static const double LAST_STEP = 1e-5;
-static const double LARGEST_SCORE = 4e307;
+static const double LARGEST_SCORE = DBL_MAX / 5; /* the bracket must not overflow */
 enum { MOST_ITERATIONS = 3300 };
 
 typedef struct {

@@ -28,7 +28,6 @@ from khot._native import sigmoid_topk as native
 from khot._solve import Diagnostics, scale, solve_shift
 
 _WHO = "sigmoid_topk"
-_MASKED = -1e30  # log-weight of a masked unit: finite, so that no NaN can arise
 
 
 def sigmoid_topk(
@@ -262,7 +261,9 @@ def _slopes(x: Tensor, k: Tensor, tau: Tensor, c: Tensor) -> tuple[Tensor, Tenso
     c = torch.where(empty | full, 0.0, c)
     t = s + c
     log_d = -t.abs() - 2 * torch.log1p(torch.exp(-t.abs()))
-    log_w = torch.where(empty, t, torch.where(full, -t, log_d)).masked_fill(~free, _MASKED)
+    log_w = torch.where(empty, t, torch.where(full, -t, log_d))
+    # the least finite number, not -inf: a row that is all masked must not give NaN
+    log_w = log_w.masked_fill(~free, torch.finfo(t.dtype).min)
     w = torch.softmax(log_w, -1).masked_fill(~free, 0.0)
     d = log_d.exp().masked_fill(~free | empty | full, 0.0)
     return t.masked_fill(~free, 0.0), c, d, w

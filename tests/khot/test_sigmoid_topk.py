@@ -7,7 +7,8 @@ import torch
 from scipy.optimize import LinearConstraint, minimize
 
 import khot
-from khot import testing
+from khot import _checks, testing
+from khot._native import library
 
 pytestmark = pytest.mark.usefixtures("path")
 
@@ -211,6 +212,14 @@ def test_diagnostics_describe_the_rows():
     _, ends = khot.sigmoid_topk_with_diagnostics(normal(2, 5), torch.tensor([0.0, 5.0]))
     assert ends.c.tolist() == [-math.inf, math.inf]
     assert ends.iterations.tolist() == [0, 0] and ends.residual.tolist() == [0, 0]
+
+
+def test_rows_can_be_solved_in_float32_where_there_is_no_float64(monkeypatch):
+    monkeypatch.setattr(library._library, "object", None)
+    monkeypatch.setattr(_checks, "work_dtype", lambda x: torch.float32)
+    for name, x, k in testing.hard_rows():
+        p = khot.sigmoid_topk(x.float(), k)
+        assert float(p.double().sum()) == pytest.approx(k, rel=1e-6), name
 
 
 @pytest.mark.gpu
