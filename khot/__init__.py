@@ -19,19 +19,29 @@ except ModuleNotFoundError as error:
     ) from None
 
 from khot._native import NativeInfo, native_info
-from khot.registry import Relaxation, operator, operators
+from khot._random import row_seeds
+from khot.estimators import pi_st, pi_st_with_diagnostics
+from khot.registry import Design, Estimator, Operator, Relaxation, operator, operators
 from khot.relaxations import Diagnostics, sigmoid_topk, sigmoid_topk_with_diagnostics
+from khot.sampling import tournament_pivotal
 
 __version__ = _version("khot")
 
 __all__ = [
+    "Design",
     "Diagnostics",
+    "Estimator",
     "NativeInfo",
+    "Operator",
     "Relaxation",
     "__version__",
     "native_info",
     "operator",
     "operators",
+    "pi_st",
+    "pi_st_with_diagnostics",
+    "row_seeds",
     "sigmoid_topk",
     "sigmoid_topk_with_diagnostics",
+    "tournament_pivotal",
 ]

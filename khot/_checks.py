@@ -18,21 +18,22 @@ def refuse(who: str, must: str, got: str, error: type[Exception] = ValueError) -
     raise error(f"{who}: {must}; got {got}")
 
 
-def check_scores(who: str, x: object, dim: int) -> Tensor:
+def check_scores(who: str, x: object, dim: int, *, name: str = "x") -> Tensor:
     """Return `x` if it is a floating-point tensor with entries along `dim`."""
     if not isinstance(x, Tensor):
-        refuse(who, "x must be a torch.Tensor", type(x).__name__, TypeError)
+        refuse(who, f"{name} must be a torch.Tensor", type(x).__name__, TypeError)
     if x.dtype not in FLOAT_DTYPES:
-        names = ", ".join(str(d).removeprefix("torch.") for d in FLOAT_DTYPES)
-        refuse(who, f"x must be one of {names}", str(x.dtype).removeprefix("torch."), TypeError)
+        dtypes = ", ".join(str(d).removeprefix("torch.") for d in FLOAT_DTYPES)
+        got = str(x.dtype).removeprefix("torch.")
+        refuse(who, f"{name} must be one of {dtypes}", got, TypeError)
     if x.ndim == 0:
-        refuse(who, "x must have at least one dimension", "a scalar tensor")
+        refuse(who, f"{name} must have at least one dimension", "a scalar tensor")
     if isinstance(dim, bool) or not isinstance(dim, int):
         refuse(who, "dim must be an integer", type(dim).__name__, TypeError)
     if not -x.ndim <= dim < x.ndim:
         refuse(who, f"dim must be in [{-x.ndim}, {x.ndim - 1}] for {x.ndim} dimensions", str(dim))
     if x.shape[dim] == 0:
-        refuse(who, "x must have at least one entry along dim", f"shape {tuple(x.shape)}")
+        refuse(who, f"{name} must have at least one entry along dim", f"shape {tuple(x.shape)}")
     return x
 
 
@@ -51,17 +52,19 @@ def per_row(who: str, name: str, value: object, x: Tensor, rows: torch.Size) -> 
         refuse(who, f"{name} must be real", str(value.dtype).removeprefix("torch."), TypeError)
     if value.device != x.device and value.ndim > 0:
         refuse(who, f"{name} must be on x's device {x.device}", str(value.device))
+    check_fits(who, name, value, rows)
+    return value.to(device=x.device, dtype=work_dtype(x)).expand(rows).reshape(-1, 1)
+
+
+def check_fits(who: str, name: str, value: Tensor, rows: torch.Size) -> None:
+    """Refuse a tensor that does not broadcast to one entry for each row."""
     try:
         fits = torch.broadcast_shapes(value.shape, rows) == rows
     except RuntimeError:
         fits = False
     if not fits:
-        refuse(
-            who,
-            f"{name} must broadcast to the rows of x, shape {tuple(rows)}",
-            f"shape {tuple(value.shape)}",
-        )
-    return value.to(device=x.device, dtype=work_dtype(x)).expand(rows).reshape(-1, 1)
+        must = f"{name} must broadcast to the rows, shape {tuple(rows)}"
+        refuse(who, must, f"shape {tuple(value.shape)}")
 
 
 def work_dtype(x: Tensor) -> torch.dtype:

@@ -10,11 +10,14 @@ The oracles compute the same things in another way: bisection in exact rational
 steps for the root, and plain enumeration for anything over k-subsets.
 """
 
-from collections.abc import Callable, Iterator
-from itertools import combinations
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations, permutations
 
 import torch
 from torch import Tensor
+
+from khot._random import row_seeds
 
 Map = Callable[..., Tensor]
 
@@ -36,6 +39,44 @@ def bisected_topk(x: Tensor, k: float, tau: float = 1.0) -> Tensor:
         else:
             hi = middle
     return torch.sigmoid(s + hi)
+
+
+def tournament_law(pi: Sequence[float]) -> dict[tuple[int, ...], float]:
+    """Return the law of `tournament_pivotal` for one row: the probability of each k-hot vector.
+
+    By playing all outcomes of all fights in all orders, so for n up to 6 or so.
+    """
+    law: defaultdict[tuple[int, ...], float] = defaultdict(float)
+
+    def play(units: list[tuple[int, float]], ones: frozenset[int], probability: float) -> None:
+        """One round after another; `ones` got 1 in those before."""
+        if probability == 0:
+            return
+        if len(units) == 1:
+            unit, p = units[0]
+            ones |= {unit} if p > 0.5 else set()
+            law[tuple(int(i in ones) for i in range(len(pi)))] += probability
+            return
+        outcomes: list[tuple[list[tuple[int, float]], frozenset[int], float]] = [([], ones, 1.0)]
+        for (i, a), (j, b) in zip(units[::2], units[1::2], strict=False):
+            fought = []
+            for left, given, q in outcomes:
+                if a + b <= 1:
+                    first = a / (a + b) if a + b > 0 else 1.0
+                    fought += [([*left, (i, a + b)], given, q * first)]
+                    fought += [([*left, (j, a + b)], given, q * (1 - first))]
+                else:
+                    first = (1 - b) / ((1 - a) + (1 - b)) if a + b < 2 else 1.0
+                    fought += [([*left, (j, a + b - 1)], given | {i}, q * first)]
+                    fought += [([*left, (i, a + b - 1)], given | {j}, q * (1 - first))]
+            outcomes = fought
+        for left, given, q in outcomes:
+            play(left + units[2 * (len(units) // 2) :], given, probability * q)
+
+    orders = list(permutations(enumerate(pi)))
+    for order in orders:
+        play(list(order), frozenset(), 1 / len(orders))
+    return dict(law)
 
 
 def hard_rows() -> Iterator[tuple[str, Tensor, float]]:
@@ -128,3 +169,36 @@ def check_shift(function: Map, x: Tensor, k: float, *, shift: float = 100.0) -> 
     """Check that adding a constant to the scores changes nothing."""
     difference = float((function(x + shift, k) - function(x, k)).abs().max())
     assert difference < 1e-12, f"a shift of {shift} changed the result by {difference:.1e}"
+
+
+def check_inclusion(design: Map, pi: Tensor, *, draws: int = 100_000, seed: int = 0) -> float:
+    """Check that a design draws each unit with its probability in pi, at five standard errors.
+
+    Args:
+        design: `design(pi, *, seeds)`, called once with a row for each draw.
+        pi: one row of inclusion probabilities; 0 and 1 are checked for every draw.
+        draws: how many.
+        seed: from which the rows get theirs.
+
+    Returns:
+        The greatest deviation, in standard errors.
+    """
+    pi = pi.double()
+    z = design(pi.expand(draws, -1), seeds=row_seeds(seed, draws)).double()
+    certain = (pi == 0) | (pi == 1)
+    assert bool((z == pi)[:, certain].all()), "a unit at exactly 0 or 1 did not get that"
+    errors = (pi * (1 - pi) / draws).sqrt()[~certain]
+    deviations = ((z.mean(0) - pi)[~certain] / errors).abs()
+    worst = float(deviations.max()) if deviations.numel() else 0.0
+    assert worst <= 5, f"an inclusion probability is off by {worst:.1f} standard errors"
+    return worst
+
+
+def check_fixed_size(design: Map, pi: Tensor, *, draws: int = 1000, seed: int = 0) -> None:
+    """Check that every draw has zeros, and exactly round(sum(pi)) ones."""
+    z = design(pi.expand(draws, -1), seeds=row_seeds(seed, draws))
+    assert z.dtype == pi.dtype and z.shape == (draws, len(pi)), f"{z.dtype} {tuple(z.shape)}"
+    assert bool(((z == 0) | (z == 1)).all()), "an entry is neither 0 nor 1"
+    sizes = z.double().sum(-1)
+    wanted = round(float(pi.double().sum()))
+    assert bool((sizes == wanted).all()), f"{int((sizes != wanted).sum())} draws of another size"

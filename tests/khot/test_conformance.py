@@ -1,4 +1,4 @@
-"""Every operator of the registry keeps every promise of its row, on both paths."""
+"""Every relaxation of the registry keeps every promise of its row, on both paths."""
 
 import pytest
 import torch
@@ -6,8 +6,8 @@ import torch
 import khot
 from khot import testing
 
-OPERATORS = pytest.mark.parametrize("row", khot.operators(), ids=lambda row: row.name)
-pytestmark = [OPERATORS, pytest.mark.usefixtures("path")]
+ROWS = pytest.mark.parametrize("row", khot.operators("relaxation"), ids=lambda row: row.name)
+pytestmark = [ROWS, pytest.mark.usefixtures("path")]
 
 
 def scores(n: int = 8, seed: int = 0) -> torch.Tensor:

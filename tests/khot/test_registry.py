@@ -11,8 +11,8 @@ from khot import registry
 ROOT = Path(__file__).parents[2]
 
 
-def changed(**fields):
-    return dataclasses.replace(khot.operator("sigmoid_topk"), **fields)
+def changed(row="sigmoid_topk", **fields):
+    return dataclasses.replace(khot.operator(row), **fields)
 
 
 def no_docstring(x, k, *, dim=-1):
@@ -27,10 +27,19 @@ def wrong_signature(scores, count):
     ("fields", "message"),
     [
         ({"name": "another"}, "name must be the function's name; got sigmoid_topk"),
-        ({"reference": ""}, "reference must say where the map is defined"),
+        ({"reference": ""}, "reference must say where the operator is defined"),
         ({"differentiable_in": ("x", "lambda")}, "differentiable_in must name arguments"),
         ({"name": "no_docstring", "function": no_docstring, "differentiable_in": ()}, "docstring"),
         ({"name": "wrong_signature", "function": wrong_signature}, "signature must be"),
+        (
+            {"row": "tournament_pivotal", "name": "sigmoid_topk", "function": khot.sigmoid_topk},
+            r"signature must be \(pi, \*, ..., dim, generator, seeds\); got \['x', 'k'",
+        ),
+        (
+            {"row": "pi_st", "name": "sigmoid_topk", "function": khot.sigmoid_topk},
+            r"signature must be \(logits, k, \*, ..., dim, generator, seeds\)",
+        ),
+        ({"row": "pi_st", "differentiable_in": ("x",)}, "differentiable_in must name arguments"),
     ],
 )
 def test_bad_rows_are_refused(fields, message):
@@ -42,6 +51,34 @@ def test_two_rows_of_one_name_are_refused():
     row = khot.operator("sigmoid_topk")
     with pytest.raises(ValueError, match="names must differ; got 'sigmoid_topk' twice"):
         registry._table((row, row))
+
+
+def test_an_estimator_of_an_unknown_law_is_refused():
+    rows = (khot.operator("tournament_pivotal"), changed("pi_st", law="gumbel"))
+    with pytest.raises(ValueError, match="law must be one of tournament_pivotal; got 'gumbel'"):
+        registry._table(rows)
+
+
+def test_rows_are_listed_by_kind():
+    kinds = {"relaxation": khot.Relaxation, "design": khot.Design, "estimator": khot.Estimator}
+    listed = {kind: khot.operators(kind) for kind in kinds}
+    for kind, rows in listed.items():
+        assert rows and all(isinstance(row, kinds[kind]) and row.kind == kind for row in rows)
+    assert set(khot.operators()) == {row for rows in listed.values() for row in rows}
+    with pytest.raises(ValueError, match="kind must be one of relaxation, .*; got 'sampler'"):
+        khot.operators("sampler")
+
+
+def test_properties_are_the_promises_as_text():
+    wanted = {"cost": "O(n)", "native": "true", "lacks": "", "capped": "true"}
+    got = registry.properties(khot.operator("sigmoid_topk"))
+    assert wanted.items() <= got.items() and got["differentiable_in"] == "x, k, tau"
+    estimator = registry.properties(khot.operator("pi_st"))
+    assert (estimator["order"], estimator["needs_loss"]) == ("1", "false")
+    for row in khot.operators():
+        promises = registry.properties(row)
+        assert set(promises) == {"cost", "native", "lacks", *row.headings}
+        assert all(isinstance(text, str) for text in promises.values())
 
 
 def test_unknown_names_list_the_known():
@@ -60,12 +97,12 @@ def test_summary_is_the_first_line_of_the_docstring():
 
 @pytest.mark.parametrize("row", khot.operators(), ids=lambda row: row.name)
 def test_one_stem_everywhere(row):
-    assert (ROOT / f"khot/relaxations/{row.name}.py").exists()
+    assert (ROOT / f"khot/{row.folder}/{row.name}.py").exists()
     assert (ROOT / f"tests/khot/test_{row.name}.py").exists()
     assert (ROOT / f"tests/bench/bench_{row.name}.py").exists()
     assert row.native == (ROOT / f"khot/_native/{row.name}.c").exists()
 
 
-def test_the_page_shows_this_table():
+def test_the_page_shows_these_tables():
     page = (ROOT / "khot/README.md").read_text()
     assert registry.markdown() in page, "paste the output of: python -m khot.registry"

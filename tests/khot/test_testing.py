@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import khot
-from khot import testing
+from khot import _random, testing
 
 
 def test_subsets_are_all_of_them():
@@ -71,3 +71,39 @@ def test_a_wrong_order_is_found():
 def test_a_missing_invariance_is_found():
     with pytest.raises(AssertionError, match="changed the result"):
         testing.check_shift(not_shift_invariant, torch.arange(-4.0, 4.0), 2.0, shift=1.0)
+
+
+def gumbel_topk(pi, *, seeds):
+    """Has k ones, but not the inclusion probabilities pi."""
+    u = _random.uniforms(seeds, pi.shape[-1])
+    chosen = (pi.log() - (-u.log()).log()).topk(round(float(pi[0].sum()))).indices
+    return torch.zeros_like(pi).scatter(-1, chosen, 1.0)
+
+
+def poisson(pi, *, seeds):
+    """Has the inclusion probabilities pi, but any number of ones."""
+    return (_random.uniforms(seeds, pi.shape[-1]) < pi).to(pi.dtype)
+
+
+SKEWED = torch.tensor([0.9, 0.05, 0.8, 0.15, 0.1], dtype=torch.float64)
+
+
+def test_wrong_inclusion_probabilities_are_found():
+    testing.check_fixed_size(gumbel_topk, SKEWED)
+    with pytest.raises(AssertionError, match="an inclusion probability is off by"):
+        testing.check_inclusion(gumbel_topk, SKEWED)
+    with pytest.raises(AssertionError, match="a unit at exactly 0 or 1 did not get that"):
+        testing.check_inclusion(
+            lambda pi, seeds: poisson(pi.clamp(0.1, 0.9), seeds=seeds), torch.tensor([1.0, 0.0])
+        )
+
+
+def test_a_size_that_varies_is_found():
+    testing.check_inclusion(poisson, SKEWED)
+    with pytest.raises(AssertionError, match="draws of another size"):
+        testing.check_fixed_size(poisson, SKEWED)
+
+
+def test_the_law_of_two_units_is_a_coin():
+    law = testing.tournament_law([0.25, 0.75])
+    assert law == {(1, 0): pytest.approx(0.25), (0, 1): pytest.approx(0.75)}

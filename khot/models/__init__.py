@@ -1,0 +1,5 @@
+"""Networks with k-hot layers, one file per network."""
+
+from khot.models.feature_selector import FeatureSelector
+
+__all__ = ["FeatureSelector"]
