@@ -17,13 +17,19 @@ HERE = Path(__file__).resolve().parent
 def generate(out: Path) -> None:
     """Write the generated code of every .proto file below `out`."""
     try:
+        import grpc_tools
         from grpc_tools import protoc
     except ModuleNotFoundError:
         sys.exit("proto: Python must be older than 3.14, for the pinned grpcio-tools; got a newer")
     files = sorted(path.relative_to(HERE).as_posix() for path in HERE.rglob("*.proto"))
-    arguments = [f"-I{HERE}", f"--python_out={out}", f"--pyi_out={out}", *files]
-    if protoc.main(["protoc", *arguments]):
-        sys.exit("proto: the .proto files must compile; see above")
+    services = [name for name in files if "\nservice " in (HERE / name).read_text()]
+    well_known = Path(grpc_tools.__file__).parent / "_proto"
+    for arguments in (
+        (f"--python_out={out}", f"--pyi_out={out}", *files),
+        (f"--grpc_python_out={out}", *services),
+    ):
+        if protoc.main(["protoc", f"-I{HERE}", f"-I{well_known}", *arguments]):
+            sys.exit("proto: the .proto files must compile; see above")
 
 
 def generated(root: Path) -> dict[str, str]:
