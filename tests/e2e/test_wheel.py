@@ -109,6 +109,8 @@ def test_wheels_hold_the_packages_and_nothing_else(kind, request):
     assert {name for name in top if not name.endswith(".dist-info")} == packages
     assert {f"{package}/py.typed" for package in packages} <= names
     assert "khot_proto/v1/tensor_pb2.py" in names and "khot_proto/v1/tensor_pb2.pyi" in names
+    migrations = {name for name in names if name.startswith("khot_server/jobs/migrations/")}
+    assert any("/versions/" in name for name in migrations)
 
 
 def test_base_install_is_the_client_without_torch(pure_wheel, venv):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import khot
+from khot_server.jobs import states
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("khot", "server", "client", "proto", "deploy", "tests")
@@ -74,6 +75,10 @@ def test_make_help_lists_every_command():
 def test_doctests(module):
     result = doctest.testmod(importlib.import_module(module))
     assert result.failed == 0
+
+
+def test_the_server_page_shows_the_table_of_states():
+    assert states.markdown() in (ROOT / "server/README.md").read_text()
 
 
 def test_the_picture_is_what_its_script_draws():

@@ -4,7 +4,16 @@ import importlib
 
 import pytest
 
-PACKAGES = ["khot", "khot.relaxations", "khot_proto", "khot_client"]
+PACKAGES = [
+    "khot",
+    "khot.estimators",
+    "khot.models",
+    "khot.relaxations",
+    "khot.sampling",
+    "khot.training",
+    "khot_client",
+    "khot_proto",
+]
 
 
 @pytest.mark.parametrize("name", PACKAGES)

@@ -1,48 +1,201 @@
-"""The gRPC server of the API process: what it serves, and how it starts and stops."""
+"""The API process: what it serves, and how it starts, drains and stops.
 
+`python -m khot_server.api.app --control-fd N --settings JSON`, started by the
+supervisor. The control socket brings the link to each new engine and the bell of each
+new runner; when it ends, the supervisor is gone, and so is this process.
+"""
+
+import argparse
 import asyncio
+import os
 import signal
+import socket
+import sqlite3
+import sys
+from typing import Any
 
 import grpc
+import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-DRAIN_S = 10.0
+from khot_proto.v1 import job_service_pb2, khot_service_pb2
+from khot_proto.v1.job_service_pb2_grpc import add_JobServiceServicer_to_server
+from khot_proto.v1.khot_service_pb2_grpc import add_KHotServiceServicer_to_server
+from khot_server import logs
+from khot_server.api.event_tail import EventTail
+from khot_server.api.guard import Guard
+from khot_server.api.identity import BadTokens, Tokens
+from khot_server.api.job_servicer import JobService
+from khot_server.api.khot_servicer import KHotService
+from khot_server.batching.batcher import Batcher
+from khot_server.batching.policy import Limits
+from khot_server.config import Settings
+from khot_server.control import CANNOT_START, READY, RUNNER
+from khot_server.jobs.states import JobState
+from khot_server.jobs.store import DATABASE_NAME, JobStore
+from khot_server.metrics import Metrics
+from khot_server.worker.link import Link, LinkLost
+
+log = structlog.get_logger()
+
+SERVICES = (
+    khot_service_pb2.DESCRIPTOR.services_by_name["KHotService"],
+    job_service_pb2.DESCRIPTOR.services_by_name["JobService"],
+)
 
 
-async def serve(address: str) -> None:
-    """Serve at `address` until SIGTERM or SIGINT, then drain and return.
+class CannotStart(Exception):
+    """An address, a file or a directory is not as it must be."""
 
-    Draining is: health says NOT_SERVING, so that balancers look elsewhere; no new
-    call is accepted; calls under way get `DRAIN_S` seconds to finish.
 
-    Args:
-        address: `host:port`; port 0 lets the system choose one.
+class App:
+    """Everything the API process holds."""
 
-    Raises:
-        OSError: the address cannot be bound.
-    """
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        methods = {method.name for service in SERVICES for method in service.methods}
+        codes = [code.name for code in grpc.StatusCode]
+        self.metrics = Metrics({*methods, "other"}, codes, [state.value for state in JobState])
+        limits = Limits(settings.max_batch_elements, settings.max_queue_elements)
+        self.batcher = Batcher(limits, self.metrics, LinkLost)
+        try:
+            tokens = Tokens.load(settings.tokens) if settings.tokens else None
+        except (BadTokens, OSError) as error:
+            raise CannotStart(f"khot-server: {error}") from error
+        try:
+            self.store = JobStore(settings.state_dir / DATABASE_NAME)
+        except (OSError, sqlite3.Error) as error:
+            raise CannotStart(
+                "khot-server: state-dir must be a directory that can be written; "
+                f"got {str(settings.state_dir)!r} ({error})"
+            ) from error
+        self.tail = EventTail(self.store, self.metrics)
+        self.guard = Guard(tokens, self.metrics, methods)
+        self.health = health.aio.HealthServicer()
+        self.server = self._server()
+        self._engines: set[asyncio.Task[None]] = set()
 
-    server = grpc.aio.server()
-    servicer = health.aio.HealthServicer()
-    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
-    names = (health.SERVICE_NAME, reflection.SERVICE_NAME)
-    reflection.enable_server_reflection(names, server)
+    def _server(self) -> grpc.aio.Server:
+        size = self.settings.max_message_bytes
+        options = [
+            ("grpc.max_receive_message_length", size),
+            ("grpc.max_send_message_length", size),
+            ("grpc.so_reuseport", 0),  # a taken address must be an error
+        ]
+        server = grpc.aio.server(interceptors=[self.guard], options=options)
+        add_KHotServiceServicer_to_server(KHotService(self.batcher), server)
+        add_JobServiceServicer_to_server(JobService(self.store, self.tail), server)
+        health_pb2_grpc.add_HealthServicer_to_server(self.health, server)
+        names = [service.full_name for service in SERVICES]
+        reflection.enable_server_reflection(
+            (*names, health.SERVICE_NAME, reflection.SERVICE_NAME), server
+        )
+        return server
+
+    def bind(self) -> tuple[str, str]:
+        """Take the addresses; return them with the ports that were chosen.
+
+        Raises:
+            CannotStart: one is taken, or is no address of this machine.
+        """
+        settings = self.settings
+        try:
+            if settings.tls_cert and settings.tls_key:
+                pair = (settings.tls_key.read_bytes(), settings.tls_cert.read_bytes())
+                credentials = grpc.ssl_server_credentials([pair])
+                port = self.server.add_secure_port(settings.address, credentials)
+            else:
+                port = self.server.add_insecure_port(settings.address)
+        except (RuntimeError, OSError) as error:
+            raise CannotStart(
+                f"khot-server: address must be a free host:port; got {settings.address!r}"
+            ) from error
+        try:
+            metrics_port = self.metrics.serve(settings.metrics_address)
+        except OSError as error:
+            raise CannotStart(
+                "khot-server: metrics-address must be a free host:port; "
+                f"got {settings.metrics_address!r}"
+            ) from error
+        host = settings.address.rpartition(":")[0]
+        metrics_host = settings.metrics_address.rpartition(":")[0]
+        return f"{host}:{port}", f"{metrics_host}:{metrics_port}"
+
+    async def run(self, control: socket.socket) -> None:
+        """Serve until SIGTERM or the end of the supervisor."""
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, stop.set)
+        loop.add_signal_handler(signal.SIGINT, lambda: None)  # the supervisor decides
+        address, metrics_address = self.bind()
+        await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        await self.server.start()
+        tail = asyncio.create_task(self.tail.run())
+        control.send(READY)
+        loop.add_reader(control, self._control, control)
+        print(
+            f"khot-server: listening on {address}, metrics on http://{metrics_address}", flush=True
+        )
+        await stop.wait()
+
+        loop.remove_reader(control)
+        self.guard.draining = True
+        self.tail.drain()
+        await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        log.info("draining", seconds=self.settings.drain_s)
+        await self.server.stop(self.settings.drain_s)
+        tail.cancel()
+        for engine in self._engines:
+            engine.cancel()
+        await asyncio.gather(tail, *self._engines, return_exceptions=True)
+        self.store.close()
+
+    def _control(self, control: socket.socket) -> None:
+        """Something from the supervisor: a new engine, a new runner, or its end."""
+        kind, fds, _, _ = socket.recv_fds(control, 1, 1)
+        if not kind or not fds:
+            os._exit(1)  # nobody is left to drain for
+        peer = socket.socket(fileno=fds[0])
+        if kind == RUNNER:
+            self.tail.connect(peer)
+            return
+        task = asyncio.ensure_future(self._engine(Link(peer)))
+        self._engines.add(task)
+        task.add_done_callback(self._engines.discard)
+
+    async def _engine(self, link: Link) -> None:
+        await self.batcher.serve(link, self._serving)
+        if not self.guard.draining:
+            await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+
+    async def _serving(self) -> None:
+        if not self.guard.draining:
+            await self._set_health(health_pb2.HealthCheckResponse.SERVING)
+
+    async def _set_health(self, status: Any) -> None:
+        for name in ("", *(service.full_name for service in SERVICES)):
+            await self.health.set(name, status)
+
+
+def main() -> None:
+    """Run the API process."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--control-fd", type=int, required=True)
+    parser.add_argument("--settings", required=True)
+    options = parser.parse_args()
+    logs.configure("api")
+    settings = Settings.model_validate_json(options.settings)
     try:
-        port = server.add_insecure_port(address)
-    except RuntimeError as error:
-        raise OSError(f"khot-server: address must be a free host:port; got {address!r}") from error
-    await server.start()
-    for name in ("", *names):
-        await servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
-    print(f"khot-server: listening on {address.rpartition(':')[0]}:{port}", flush=True)
+        asyncio.run(_run(settings, socket.socket(fileno=options.control_fd)))
+    except CannotStart as error:
+        print(error, file=sys.stderr)
+        sys.exit(CANNOT_START)
 
-    await stop.wait()
-    print("khot-server: draining", flush=True)
-    await servicer.enter_graceful_shutdown()
-    await server.stop(DRAIN_S)
-    print("khot-server: stopped", flush=True)
+
+async def _run(settings: Settings, control: socket.socket) -> None:
+    await App(settings).run(control)
+
+
+if __name__ == "__main__":
+    main()

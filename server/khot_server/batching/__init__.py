@@ -1,0 +1,1 @@
+"""From many callers' items to few batches."""

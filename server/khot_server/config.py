@@ -1,0 +1,150 @@
+"""The settings of the service: flags, `KHOT_*` variables or a TOML file, checked once.
+
+A flag wins over a variable, a variable over the file, the file over the default.
+"""
+
+import argparse
+import ipaddress
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import platformdirs
+from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    CliSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+
+class Settings(BaseSettings):
+    """Run the khot service on this machine until SIGTERM or Ctrl-C, then drain and stop."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="KHOT_",
+        extra="forbid",
+        frozen=True,
+        cli_prog_name="khot-server",
+        cli_kebab_case=True,
+        cli_hide_none_type=True,
+        cli_avoid_json=True,
+    )
+
+    config: Path | None = Field(None, description="TOML file with any of these settings")
+    address: str = Field("127.0.0.1:50551", description="where to serve gRPC, host:port")
+    metrics_address: str = Field("127.0.0.1:9551", description="where to serve Prometheus")
+    state_dir: Path = Field(
+        default_factory=lambda: platformdirs.user_data_path("khot"),
+        description="where jobs are stored (default: the platform's user data directory)",
+    )
+    data_dir: Path | None = Field(None, description="where data sets are found")
+    device: str = Field("cpu", description="cpu, cuda, or cuda:N")
+    tokens: Path | None = Field(
+        None, description="TOML file of bearer tokens; required unless address is loopback"
+    )
+    tls_cert: Path | None = Field(None, description="certificate chain, PEM")
+    tls_key: Path | None = Field(None, description="its private key, PEM")
+    max_message_bytes: int = Field(64 << 20, gt=0, description="largest request or reply")
+    max_queue_elements: int = Field(
+        1 << 26, gt=0, description="scores that may wait for the engine; more are refused"
+    )
+    max_batch_elements: int = Field(1 << 22, gt=0, description="scores that one batch may hold")
+    drain_s: float = Field(10.0, ge=0, description="time for calls under way at shutdown")
+    lease_s: float = Field(30.0, gt=0, description="how long a silent runner keeps its job")
+    heartbeat_s: float = Field(5.0, gt=0, description="how often a runner says it is alive")
+
+    @field_validator("address", "metrics_address")
+    @classmethod
+    def _host_and_port(cls, value: str) -> str:
+        host, colon, port = value.rpartition(":")
+        if not (host and colon and port.isdecimal() and int(port) < 1 << 16):
+            raise ValueError(f"must be host:port; got {value!r}")
+        return value
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("tls-cert and tls-key must be given together; got one of them")
+        if self.tokens is None and not is_loopback(self.address):
+            raise ValueError(
+                "tokens must be given where address is not loopback, or anyone could submit jobs; "
+                f"got address {self.address!r} and no tokens"
+            )
+        for name in ("tokens", "tls_cert", "tls_key"):
+            path = getattr(self, name)
+            if path is not None and not path.is_file():
+                raise ValueError(f"{name.replace('_', '-')} must be a file; got {str(path)!r}")
+        if self.heartbeat_s >= self.lease_s:
+            raise ValueError(
+                f"heartbeat-s must be less than lease-s; got {self.heartbeat_s} and {self.lease_s}"
+            )
+        return self
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        del dotenv_settings, file_secret_settings
+        file = TomlConfigSettingsSource(settings_cls, toml_file=_config_file.get("path"))
+        return init_settings, env_settings, file
+
+
+# The file is named by the very settings it is part of, so its path goes ahead of them.
+_config_file: dict[str, Path] = {}
+
+
+class BadSettings(Exception):
+    """Settings that do not fit; the message has a line for each fault."""
+
+
+def load(arguments: Sequence[str]) -> Settings:
+    """Return the settings for these command line arguments.
+
+    Raises:
+        BadSettings: something is missing, unknown or does not fit together.
+    """
+    path = _config_path(arguments)
+    _config_file.clear()
+    if path is not None:
+        if not Path(path).is_file():
+            raise BadSettings(f"khot-server: config must be a file; got {path!r}")
+        _config_file["path"] = Path(path)
+    try:
+        flags: Any = CliSettingsSource(Settings, cli_parse_args=list(arguments))
+        return Settings(_cli_settings_source=flags)  # type: ignore[call-arg]
+    except ValidationError as error:
+        raise BadSettings("\n".join(_line(fault) for fault in error.errors())) from None
+
+
+def _config_path(arguments: Sequence[str]) -> str | None:
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--config", default=os.environ.get("KHOT_CONFIG"))
+    path: str | None = parser.parse_known_args(arguments)[0].config
+    return path
+
+
+def _line(fault: Any) -> str:
+    """One fault in the form `who: what it must be; got what it was`."""
+    name = "-".join(str(part) for part in fault["loc"]).replace("_", "-")
+    text = str(fault["msg"]).removeprefix("Value error, ")
+    text = text[0].lower() + text[1:]
+    got = "" if "; got" in text else f"; got {fault['input']!r}"
+    return f"khot-server: {name + ': ' if name else ''}{text}{got}"
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine can reach the host of `host:port`."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,1 @@
+"""How a database of an older version comes to have the tables of today, by Alembic."""
