@@ -52,6 +52,12 @@ class Settings(BaseSettings):
     max_queue_elements: int = Field(
         1 << 26, gt=0, description="scores that may wait for the engine; more are refused"
     )
+    max_tenant_queue_elements: int = Field(
+        1 << 26, gt=0, description="scores of one tenant that may wait for the engine"
+    )
+    max_tenant_jobs: int = Field(
+        1000, gt=0, description="jobs of one tenant that may wait or run; more are refused"
+    )
     max_batch_elements: int = Field(1 << 22, gt=0, description="scores that one batch may hold")
     drain_s: float = Field(10.0, ge=0, description="time for calls under way at shutdown")
     lease_s: float = Field(30.0, gt=0, description="how long a silent runner keeps its job")

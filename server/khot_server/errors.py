@@ -7,6 +7,7 @@
     +-- NotFound             NOT_FOUND            ResourceInfo
     +-- AlreadyExists        ALREADY_EXISTS       ResourceInfo
     +-- QueueFull            RESOURCE_EXHAUSTED   RetryInfo
+    +-- QuotaExceeded        RESOURCE_EXHAUSTED   RetryInfo
     +-- Draining             UNAVAILABLE          RetryInfo
     +-- EngineUnavailable    UNAVAILABLE          RetryInfo
     +-- EngineDied           UNAVAILABLE          RetryInfo
@@ -104,6 +105,13 @@ class QueueFull(ServiceError):
 
     code = code_pb2.RESOURCE_EXHAUSTED
     retry_after_s = 0.1
+
+
+class QuotaExceeded(ServiceError):
+    """The tenant has as much of something as it may have."""
+
+    code = code_pb2.RESOURCE_EXHAUSTED
+    retry_after_s = 60.0
 
 
 class Draining(ServiceError):

@@ -82,6 +82,13 @@ def test_events_come_once_and_in_order_from_any_number_on(server):
         assert watched(server, job.id, after) == events[after:]
 
 
+def test_a_watch_always_ends_with_the_end(server):
+    """Also if the job ends between the reading of its events and of its state."""
+    for _ in range(5):
+        last = watched(server, submit(server).id)[-1]
+        assert last.state_changed.state == pb.JOB_STATE_SUCCEEDED
+
+
 def test_a_repeated_request_is_the_same_job(server):
     first = submit(server, "once")
     assert submit(server, "once").id == first.id
@@ -155,3 +162,14 @@ def test_one_tenant_does_not_see_the_jobs_of_another(start, tmp_path):
     with pytest.raises(grpc.RpcError) as caught:
         server.jobs.GetJob(get, metadata=tokens["b"], timeout=30)
     assert caught.value.code() == grpc.StatusCode.NOT_FOUND
+
+
+def test_a_tenant_may_have_so_many_jobs_and_no_more(start):
+    server = start("--max-tenant-jobs", "2").wait_until_serving()
+    first = submit(server, "one", epochs=1000)
+    submit(server, "two", epochs=1000)
+    with pytest.raises(grpc.RpcError, match="may have at most 2 without an end") as caught:
+        submit(server, "three")
+    assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert details(caught.value)["ErrorInfo"].reason == "QUOTA_EXCEEDED"
+    assert submit(server, "one", epochs=1000).id == first.id, "a repeated request is no new job"

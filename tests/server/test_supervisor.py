@@ -160,7 +160,7 @@ def test_training_reports_its_root_finding_too(server):
 # what happens when X dies
 
 
-@pytest.mark.parametrize("victim", PROCESSES)
+@pytest.mark.parametrize("victim", [*PROCESSES, "attempt"])
 def test_sigkill_of_one_process_is_survived(start, victim):
     """The service is whole again, the job goes on, and nothing is left of the dead."""
     before = shared_memory()

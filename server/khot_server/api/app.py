@@ -57,14 +57,20 @@ class App:
         methods = {method.name for service in SERVICES for method in service.methods}
         codes = [code.name for code in grpc.StatusCode]
         self.metrics = Metrics({*methods, "other"}, codes, [state.value for state in JobState])
-        limits = Limits(settings.max_batch_elements, settings.max_queue_elements)
+        limits = Limits(
+            settings.max_batch_elements,
+            settings.max_queue_elements,
+            settings.max_tenant_queue_elements,
+        )
         self.batcher = Batcher(limits, self.metrics, LinkLost)
         try:
             tokens = Tokens.load(settings.tokens) if settings.tokens else None
         except (BadTokens, OSError) as error:
             raise CannotStart(f"khot-server: {error}") from error
         try:
-            self.store = JobStore(settings.state_dir / DATABASE_NAME)
+            self.store = JobStore(
+                settings.state_dir / DATABASE_NAME, max_tenant_jobs=settings.max_tenant_jobs
+            )
         except (OSError, sqlite3.Error) as error:
             raise CannotStart(
                 "khot-server: state-dir must be a directory that can be written; "

@@ -9,9 +9,9 @@ from khot_proto.v1.job_service_pb2_grpc import JobServiceServicer
 from khot_server.api.event_tail import EventTail
 from khot_server.api.guard import identity
 from khot_server.api.job_messages import event_message, job_message, spec_from_message
-from khot_server.errors import AlreadyExists, InvalidArgument, NotFound
+from khot_server.errors import AlreadyExists, InvalidArgument, NotFound, QuotaExceeded
 from khot_server.jobs.states import TERMINAL
-from khot_server.jobs.store import JobNotFound, JobStore, RequestIdReused
+from khot_server.jobs.store import JobNotFound, JobStore, RequestIdReused, TooManyJobs
 
 REQUEST_ID_LENGTH = 64
 EVENTS_AT_ONCE = 100
@@ -36,6 +36,8 @@ class JobService(JobServiceServicer):
             job = await asyncio.to_thread(self._store.submit, tenant, request.request_id, spec)
         except RequestIdReused as error:
             raise AlreadyExists("job", request.request_id, str(error)) from None
+        except TooManyJobs as error:
+            raise QuotaExceeded(str(error)) from None
         self._tail.ring_runner()
         return pb.SubmitJobResponse(job=job_message(job))
 
@@ -58,6 +60,8 @@ class JobService(JobServiceServicer):
             while True:
                 changed.clear()  # before reading, so that nothing between is missed
                 try:
+                    # The job first: if it has ended by then, the events read after are all.
+                    job = await asyncio.to_thread(self._store.get, tenant, request.job_id)
                     events = await asyncio.to_thread(
                         self._store.events, tenant, request.job_id, after, EVENTS_AT_ONCE
                     )
@@ -68,8 +72,6 @@ class JobService(JobServiceServicer):
                     yield pb.WatchJobResponse(event=event_message(event))
                 if len(events) == EVENTS_AT_ONCE:
                     continue
-                # the state itself, for a watcher who had seen the last event already
-                job = await asyncio.to_thread(self._store.get, tenant, request.job_id)
-                if job.state in TERMINAL and not changed.is_set():
+                if job.state in TERMINAL:
                     return
                 await self._tail.wait(changed)

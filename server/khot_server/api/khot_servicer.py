@@ -11,6 +11,7 @@ from khot_proto import TensorError, from_tensor
 from khot_proto.v1 import khot_service_pb2 as pb
 from khot_proto.v1.khot_service_pb2_grpc import KHotServiceServicer
 from khot_proto.v1.tensor_pb2 import Tensor
+from khot_server.api.guard import identity
 from khot_server.batching.batcher import Answer, Batcher, Work
 from khot_server.errors import EngineUnavailable, InvalidArgument, ServiceError, item_status
 from khot_server.messages import Array, Kind
@@ -82,7 +83,7 @@ class KHotService(KHotServiceServicer):
         scores = _scores(f"{field}.scores", item.scores)
         k = _per_row(f"{field}.k", item.k, len(scores), None)
         tau = _per_row(f"{field}.tau", item.tau, len(scores), 1.0)
-        return Work(kind, item.operator, scores, k, tau, seed)
+        return Work(identity().tenant, kind, item.operator, scores, k, tau, seed)
 
     async def _answer(self, field: str, work: Work) -> Answer:
         answer = await self._batcher.submit(work)

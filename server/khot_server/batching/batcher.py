@@ -25,8 +25,9 @@ ENGINE_WAIT_S = 30.0
 
 @dataclass(frozen=True)
 class Work:
-    """One item: rows (r, n) of scores for one operator, with k, tau and seed of each."""
+    """One item of a tenant: rows (r, n) of scores for one operator, with k and tau of each."""
 
+    tenant: str
     kind: Kind
     operator: str
     scores: Array
@@ -134,11 +135,7 @@ class Batcher:
         """
         if self._link is None:
             raise EngineUnavailable("engine: must be running; got none, one is being started")
-        if self._queue and self._queued_elements + work.elements > self._limits.queue_elements:
-            raise QueueFull(
-                f"queue: at most {self._limits.queue_elements} scores may wait; "
-                f"got {self._queued_elements} waiting and {work.elements} more"
-            )
+        self._refuse_overload(work)
         entry = _Entry(work, asyncio.get_running_loop().create_future())
         self._queue.append(entry)
         self._count()
@@ -150,6 +147,19 @@ class Batcher:
             if entry in self._queue:
                 self._queue.remove(entry)
                 self._count()
+
+    def _refuse_overload(self, work: Work) -> None:
+        """Refuse what would make the queue too long; an item alone in it may be of any size."""
+        of_tenant = sum(e.elements for e in self._queue if e.work.tenant == work.tenant)
+        for whose, waiting, most in (
+            ("", self._queued_elements, self._limits.queue_elements),
+            (f" of {work.tenant!r}", of_tenant, self._limits.tenant_elements),
+        ):
+            if waiting and waiting + work.elements > most:
+                raise QueueFull(
+                    f"queue: at most {most} scores{whose} may wait; "
+                    f"got {waiting} waiting and {work.elements} more"
+                )
 
     async def serve(self, link: Transport, connected: Callable[[], Awaitable[None]]) -> None:
         """Feed this engine until it is lost; say when it is there. One engine at a time."""

@@ -22,10 +22,11 @@ E = TypeVar("E", bound=Batchable)
 
 @dataclass(frozen=True)
 class Limits:
-    """How much may be in one batch, and how much may wait, counted in scores."""
+    """How much may be in one batch, and how much may wait, of all and of one tenant, in scores."""
 
     batch_elements: int
     queue_elements: int
+    tenant_elements: int
 
 
 def plan(entries: Sequence[E], limits: Limits) -> tuple[list[E], list[E]]:

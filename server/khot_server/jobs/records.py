@@ -13,6 +13,10 @@ class JobNotFound(LookupError):
     """This tenant has no job of that id."""
 
 
+class TooManyJobs(Exception):
+    """The tenant has as many jobs without an end as it may have."""
+
+
 class RequestIdReused(ValueError):
     """This tenant gave the request id to another specification before."""
 

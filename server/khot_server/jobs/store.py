@@ -28,11 +28,12 @@ from khot_server.jobs.records import (
     LeaseLost,
     RequestIdReused,
     StoredEvent,
+    TooManyJobs,
 )
 from khot_server.jobs.rows import progressed, state_changed, to_event, to_job
 from khot_server.jobs.schema import attempts, events, jobs, metrics
 from khot_server.jobs.spec import Result, Spec, result_to_json, spec_from_json, spec_to_json
-from khot_server.jobs.states import AFTER_STOP, FailureKind, JobState, check_transition
+from khot_server.jobs.states import AFTER_STOP, TERMINAL, FailureKind, JobState, check_transition
 
 __all__ = [
     "DATABASE_NAME",
@@ -46,6 +47,7 @@ __all__ = [
     "LeaseLost",
     "RequestIdReused",
     "StoredEvent",
+    "TooManyJobs",
 ]
 
 # The file in the state directory.
@@ -59,13 +61,20 @@ class JobStore:
         path: of the SQLite file.
         clock: seconds since 1970; tests bring their own.
         max_lost_attempts: with that many attempts lost, a job has failed.
+        max_tenant_jobs: how many jobs of one tenant may be without an end.
     """
 
     def __init__(
-        self, path: Path, *, clock: Callable[[], float] = time.time, max_lost_attempts: int = 5
+        self,
+        path: Path,
+        *,
+        clock: Callable[[], float] = time.time,
+        max_lost_attempts: int = 5,
+        max_tenant_jobs: int = 1000,
     ) -> None:
         self._clock = clock
         self._max_lost_attempts = max_lost_attempts
+        self._max_tenant_jobs = max_tenant_jobs
         self._database = Database(path)
 
     def close(self) -> None:
@@ -79,10 +88,14 @@ class JobStore:
 
         Raises:
             RequestIdReused: the tenant gave `request_id` to another spec before.
+            TooManyJobs: the tenant has as many jobs without an end as it may have.
         """
         try:
             with self._database.writing() as connection:
-                return to_job(self._insert(connection, tenant, request_id, spec))
+                # First the row: a request that is repeated is no new job.
+                job = to_job(self._insert(connection, tenant, request_id, spec))
+                self._refuse_too_many(connection, tenant)
+                return job
         except IntegrityError:
             # Not looked for beforehand: two that submit at once would both find nothing.
             same = (jobs.c.tenant == tenant) & (jobs.c.request_id == request_id)
@@ -261,6 +274,13 @@ class JobStore:
         first = state_changed(JobState.QUEUED, "")
         connection.execute(insert(events).values(job_id=job.id, sequence=1, time=now, **first))
         return job
+
+    def _refuse_too_many(self, connection: Connection, tenant: str) -> None:
+        live = (jobs.c.tenant == tenant) & jobs.c.state.not_in(TERMINAL)
+        count = connection.execute(select(func.count()).where(live)).scalar() or 0
+        if count > self._max_tenant_jobs:
+            most = f"{tenant!r} may have at most {self._max_tenant_jobs} without an end"
+            raise TooManyJobs(f"jobs: {most}; got one more")
 
     def _transition(
         self, connection: Connection, job: Row[Any], state: JobState, message: str, **values: Any

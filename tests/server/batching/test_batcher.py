@@ -104,7 +104,7 @@ class Room:
 
     def __init__(self, **limits: int) -> None:
         self.seen = Seen()
-        given = {"batch_elements": 1000, "queue_elements": 1000} | limits
+        given = {"batch_elements": 1000, "queue_elements": 1000, "tenant_elements": 1000} | limits
         self.batcher = Batcher(Limits(**given), self.seen, Lost)
 
     async def connect(self) -> Engine:
@@ -117,11 +117,13 @@ class Room:
         await up.wait()
         return self.engine
 
-    def submit(self, rows: int, value: float = 1.0, n: int = 4) -> "asyncio.Task[Answer]":
+    def submit(
+        self, rows: int, value: float = 1.0, n: int = 4, tenant: str = "a"
+    ) -> "asyncio.Task[Answer]":
         scores = np.full((rows, n), value)
         ones = np.ones(rows)
         return asyncio.create_task(
-            self.batcher.submit(Work("relaxation", "sigmoid_topk", scores, ones, ones))
+            self.batcher.submit(Work(tenant, "relaxation", "sigmoid_topk", scores, ones, ones))
         )
 
 
@@ -272,3 +274,23 @@ async def test_an_item_larger_than_the_queue_runs_when_nothing_waits():
     large = room.submit(100)
     engine.answer(await engine.batch())
     assert len((await large).data) == 100 * 4 * 8
+
+
+@run
+async def test_a_tenant_who_floods_the_queue_leaves_room_for_others():
+    room = Room(tenant_elements=20)
+    engine = await room.connect()
+    held = [room.submit(1, n=n) for n in (4, 5)]
+    running = [await engine.batch(), await engine.batch()]
+    flood = room.submit(5, tenant="a")
+    await settle()
+    with pytest.raises(QueueFull, match="at most 20 scores of 'a' may wait; got 20 waiting"):
+        await room.submit(1, tenant="a")
+    other = room.submit(5, tenant="b")
+    await settle()
+    for request in running:
+        engine.answer(request)
+    batch = await engine.batch()
+    assert list(batch.items) == [5, 5], "tenants share batches"
+    engine.answer(batch)
+    await asyncio.gather(flood, other, *held)

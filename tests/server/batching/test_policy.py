@@ -19,7 +19,7 @@ def entries(*pairs: tuple[str, int]) -> list[Entry]:
     return [Entry((key,), elements, number) for number, (key, elements) in enumerate(pairs)]
 
 
-LIMITS = Limits(batch_elements=10, queue_elements=100)
+LIMITS = Limits(batch_elements=10, queue_elements=100, tenant_elements=100)
 
 
 def planned(*pairs: tuple[str, int]) -> tuple[list[int], list[int]]:
