@@ -9,6 +9,8 @@ SHELL := /bin/sh
         bench bench-smoke check clean
 
 PYTHON ?= python3
+# What to test, such as TESTS=tests/khot or TESTS='tests/khot -k order'; all if empty.
+TESTS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
@@ -21,7 +23,7 @@ export BUF_CACHE_DIR := $(CURDIR)/$(VENV)/.cache/buf
 
 # Begins a recipe that may leave temporary files anywhere: they all go.
 IN_TMP = tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; trap 'exit 130' INT TERM; export TMPDIR="$$tmp";
-PYTEST = $(BIN)/python -m pytest --basetemp="$$tmp/pytest"
+PYTEST = $(BIN)/python -m pytest --basetemp="$$tmp/pytest" $(TESTS)
 
 help:  ## List the commands.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,7 +43,7 @@ $(NATIVE): $(wildcard khot/_native/*.c khot/_native/*.h) khot/_native/build.py |
 	@$(BIN)/python khot/_native/build.py
 	@[ ! -e khot/_native/libkhot.baseline.so ] || touch $@  # without a compiler: ask again next time
 
-demo: install  ## See it work: choose 10 of 64 pixels of handwritten digits.
+demo: install  ## See it work: a server, a sampling call, a job that chooses 10 of 64 pixels.
 	@$(IN_TMP) $(BIN)/python tests/e2e/demo.py
 
 serve: install  ## Run the service on this machine until Ctrl-C.

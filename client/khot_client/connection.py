@@ -8,6 +8,7 @@ submitting because it carries a request id.
 import ipaddress
 import json
 import os
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +21,7 @@ from khot_proto.v1.khot_service_pb2_grpc import KHotServiceStub
 
 DEFAULT_ADDRESS = "127.0.0.1:50551"
 MAX_MESSAGE_BYTES = 64 << 20
+CLOSE_S = 1.0
 
 _SAFE_TO_REPEAT = {
     "khot.v1.KHotService": ("Relax", "Sample", "ListOperators"),
@@ -120,7 +122,11 @@ class Connection:
 
     def close(self) -> None:
         """End the calls that are under way, and the connection."""
-        self._channel.close()
+        # gRPC waits for all calls to end, and one that Ctrl-C tore out of its hands never
+        # does (grpc#19973). So that the user's program ends, the waiting is another thread's.
+        closing = threading.Thread(target=self._channel.close, daemon=True)
+        closing.start()
+        closing.join(CLOSE_S)
 
     def _closed(self) -> Cancelled:
         return Cancelled("Client: must be open; got one that was closed", code="CANCELLED")

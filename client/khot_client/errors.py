@@ -105,9 +105,10 @@ class TooLarge(RequestError):
 
 
 class Overloaded(KhotError):
-    """More is waiting than the server takes on."""
+    """More is waiting than the server takes on, or than this tenant may have there."""
 
-    advice = "Call again after retry_after_s."
+    def __str__(self) -> str:
+        return f"{self.message}. Call again in {self.retry_after_s or 1:g} s."
 
 
 class Unavailable(KhotError):

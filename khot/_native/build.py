@@ -31,6 +31,7 @@ FLAGS = (
     # what lets the loops over exp and division vectorise; NaN and inf keep their meaning
     "-fno-math-errno",
     "-fno-trapping-math",
+    "-ffp-contract=fast",
 )
 VARIANTS = {"baseline": (), "avx2": ("-mavx2", "-mfma")}
 

@@ -9,9 +9,11 @@
 #include "kernel.h"
 
 #include <float.h>
+#include <stddef.h>
 
 static const double LAST_STEP = 1e-5;
 static const double LARGEST_SCORE = DBL_MAX / 5; /* the bracket must not overflow */
+static const double PI_8 = 0x1.921fb54442d18p-2;
 enum { MOST_ITERATIONS = 3300 };
 
 typedef struct {
@@ -38,12 +40,12 @@ static int within(double c, double lo, double hi) {
     return c >= lo - LAST_STEP && c <= hi + LAST_STEP;
 }
 
-static double halley_step(double r, Sums a, double k, double rest, double n) {
+static double halley_step(double r, double f1, double f2, double k, double rest, double n) {
     const double f = k + r;
     const double g = log1p(r / k) - log1p(-r / rest);
     const double v = f * (rest - r) / n;
-    const double g1 = a.f1 / v;
-    const double g2 = a.f2 / v - g1 * g1 * (1 - 2 * f / n);
+    const double g1 = f1 / v;
+    const double g2 = f2 / v - g1 * g1 * (1 - 2 * f / n);
     return -2 * g * g1 / (2 * g1 * g1 - g * g2);
 }
 
@@ -53,14 +55,22 @@ static double balance_step(double excess, double low, double high) {
     return log(excess > 0 ? 2 * high / (root + excess) : (root - excess) / (2 * low));
 }
 
+#include "sigmoid_topk_fast.h"
+
 #define REAL float
 #define NAME(stem) stem##_f32
+#define FAST_FORWARD fast_forward
+#define FAST_BACKWARD fast_backward
 #include "sigmoid_topk_rows.h"
 #undef REAL
 #undef NAME
+#undef FAST_FORWARD
+#undef FAST_BACKWARD
 
 #define REAL double
 #define NAME(stem) stem##_f64
+#define FAST_FORWARD(...) 0
+#define FAST_BACKWARD(...) 0
 #include "sigmoid_topk_rows.h"
 #undef REAL
 #undef NAME

@@ -46,13 +46,13 @@ def forward(x: Tensor, k: Tensor, tau: Tensor) -> tuple[Tensor, Tensor, Tensor, 
 
 
 def backward(
-    g: Tensor, x: Tensor, k: Tensor, tau: Tensor, c: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The cotangents of x, k and tau."""
+    g: Tensor, x: Tensor, k: Tensor, tau: Tensor, c: Tensor, *, needs_tau: bool = True
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The cotangents of x, k and, if it is needed, tau."""
     rows, n = x.shape
     scores, g = _readable(x), _readable(g)
     grad_x = torch.empty_like(scores)
-    grad_k, grad_tau = torch.empty_like(c), torch.empty_like(c)
+    grad_k, grad_tau = torch.empty_like(c), torch.empty_like(c) if needs_tau else None
     _backward[scores.dtype](
         g.data_ptr(),
         scores.data_ptr(),
@@ -61,12 +61,14 @@ def backward(
         c.data_ptr(),
         grad_x.data_ptr(),
         grad_k.data_ptr(),
-        grad_tau.data_ptr(),
+        None if grad_tau is None else grad_tau.data_ptr(),
         rows,
         n,
         threads(),
     )
-    return grad_x.to(x.dtype), grad_k.sum_to_size(k.shape), grad_tau.sum_to_size(tau.shape)
+    if grad_tau is not None:
+        grad_tau = grad_tau.sum_to_size(tau.shape)
+    return grad_x.to(x.dtype), grad_k.sum_to_size(k.shape), grad_tau
 
 
 def _readable(rows: Tensor) -> Tensor:

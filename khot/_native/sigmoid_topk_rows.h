@@ -58,7 +58,7 @@ static Root NAME(solve)(const REAL *x, int64_t n, double inv_tau, double k, cons
     const double rest = row->n - k, logit = log(k) - log(rest);
     double lo = logit - (row->most + anchor), hi = logit - (row->least + anchor);
     double before = INFINITY, width = INFINITY; /* of the bracket, two steps and one step ago */
-    double c = logit * sqrt(1 + 0x1.921fb54442d18p-2 /* pi/8 */ * row->var) - (row->mean + anchor);
+    double c = logit * sqrt(1 + PI_8 * row->var) - (row->mean + anchor);
     if (!isfinite(c)) c = lo / 2 + hi / 2;
     c = c < lo ? lo : c > hi ? hi : c;
 
@@ -71,7 +71,7 @@ static Root NAME(solve)(const REAL *x, int64_t n, double inv_tau, double k, cons
         if (r < 0 && c > lo) lo = c;
         if (r > 0 && c < hi) hi = c;
 
-        const double halley = halley_step(r, a, k, rest, row->n);
+        const double halley = halley_step(r, a.f1, a.f2, k, rest, row->n);
         const double balance = balance_step(a.h - k, a.low, a.high);
         const int inside = within(c + halley, lo, hi);
         const double step = inside && !(fabs(halley) < fabs(balance)) ? halley : balance;
@@ -93,9 +93,37 @@ static Root NAME(solve)(const REAL *x, int64_t n, double inv_tau, double k, cons
     return root;
 }
 
-/* p (rows, n) and, a row each: c, iterations, fallback. k and tau have one entry
- * (stride 0) or one a row (stride 1). Returns how many rows were refused: NaN or
- * +inf in x, k outside [0, units above -inf], tau not a positive number. */
+/* Solves any row into p and returns 1, or returns 0 if it must be refused: NaN or +inf
+ * in x, k outside [0, units above -inf]. */
+static int NAME(careful_forward)(const REAL *restrict x, REAL *restrict p, int64_t n, double k,
+                                 double inv_tau, Root *out) {
+    Summary row;
+    if (!NAME(summarise)(x, n, inv_tau, &row) || !(k >= 0 && k <= row.n)) return 0;
+    Root root = {.c = k <= 0 ? -INFINITY : INFINITY};
+    if (k <= 0) {
+        memset(p, 0, (size_t)n * sizeof *p);
+    } else if (k >= row.n) {
+        for (int64_t i = 0; i < n; i++) p[i] = x[i] > (REAL)-INFINITY;
+    } else {
+        root = NAME(solve)(x, n, inv_tau, k, &row, 0);
+        if (root.stuck) {
+            const Root inner = NAME(solve)(x, n, inv_tau, k, &row, root.c);
+            root.step = inner.c + inner.step;
+            root.iterations += inner.iterations;
+        }
+#pragma omp simd
+        for (int64_t i = 0; i < n; i++) {
+            const double t = (NAME(score)(x[i], inv_tau) + root.c) + root.step;
+            const double e = exp_minus(fabs(t));
+            p[i] = (REAL)((t > 0 ? 1.0 : e) / (1.0 + e));
+        }
+    }
+    *out = root;
+    return 1;
+}
+
+/* p (rows, n) and, a row each: c, iterations, fallback. k and tau are columns with a
+ * stride, 0 for one entry that serves all rows. Returns how many rows were refused. */
 KHOT_EXPORT int64_t NAME(khot_sigmoid_topk_forward)(
     const REAL *x, const double *k, int64_t k_stride, const double *tau, int64_t tau_stride,
     REAL *p, double *c, int32_t *iterations, uint8_t *fallback, int64_t rows, int64_t n,
@@ -104,33 +132,15 @@ KHOT_EXPORT int64_t NAME(khot_sigmoid_topk_forward)(
 #pragma omp parallel for schedule(static) num_threads(threads) reduction(+ : refused) \
     if (threads > 1 && rows * n > KHOT_PARALLEL_ELEMENTS)
     for (int64_t b = 0; b < rows; b++) {
-        const REAL *restrict xs = x + b * n;
-        REAL *restrict ps = p + b * n;
+        const REAL *xs = x + b * n;
+        REAL *ps = p + b * n;
         const double kb = k[b * k_stride], taub = tau[b * tau_stride], inv_tau = inverse(taub);
-        Summary row;
-        if (!(taub > 0 && taub < INFINITY) || !NAME(summarise)(xs, n, inv_tau, &row) ||
-            !(kb >= 0 && kb <= row.n)) {
+        Root root = {0};
+        if (!(taub > 0 && taub < INFINITY) ||
+            !(FAST_FORWARD(xs, ps, n, kb, inv_tau, &root) ||
+              NAME(careful_forward)(xs, ps, n, kb, inv_tau, &root))) {
             refused++;
             continue;
-        }
-        Root root = {.c = kb <= 0 ? -INFINITY : INFINITY};
-        if (kb <= 0) {
-            memset(ps, 0, (size_t)n * sizeof *ps);
-        } else if (kb >= row.n) {
-            for (int64_t i = 0; i < n; i++) ps[i] = xs[i] > (REAL)-INFINITY;
-        } else {
-            root = NAME(solve)(xs, n, inv_tau, kb, &row, 0);
-            if (root.stuck) {
-                const Root inner = NAME(solve)(xs, n, inv_tau, kb, &row, root.c);
-                root.step = inner.c + inner.step;
-                root.iterations += inner.iterations;
-            }
-#pragma omp simd
-            for (int64_t i = 0; i < n; i++) {
-                const double t = (NAME(score)(xs[i], inv_tau) + root.c) + root.step;
-                const double e = exp_minus(fabs(t));
-                ps[i] = (REAL)((t > 0 ? 1.0 : e) / (1.0 + e));
-            }
         }
         c[b] = root.c + root.step;
         iterations[b] = root.iterations;
@@ -139,8 +149,47 @@ KHOT_EXPORT int64_t NAME(khot_sigmoid_topk_forward)(
     return refused;
 }
 
-/* The cotangents of x, k and tau for the cotangent g of p. The weights are scaled
- * by exp of the smallest |t|, so that they stay defined where all d underflow. */
+/* The cotangents of any row. The weights are scaled by exp of the smallest |t|, so that
+ * they stay defined where all d underflow. grad_tau may be null. */
+static void NAME(careful_backward)(const REAL *restrict g, const REAL *restrict x, int64_t n,
+                                   double k, double inv_tau, double c, REAL *restrict grad_x,
+                                   double *grad_k, double *grad_tau) {
+    /* k = 0 and k = n: softmax of s and of -s instead of softmax of log d */
+    const int edge = !isfinite(c);
+    const double sign = k > 0 ? -1.0 : 1.0, shift = edge ? 0.0 : c;
+    double nearest = INFINITY;
+#pragma omp simd reduction(min : nearest)
+    for (int64_t i = 0; i < n; i++) {
+        const double t = NAME(score)(x[i], inv_tau) + shift;
+        const double far = edge ? -sign * t : fabs(t);
+        nearest = x[i] > (REAL)-INFINITY && far < nearest ? far : nearest;
+    }
+    const double scale = edge ? 0.0 : exp_minus(nearest);
+    double total = 0, dot = 0;
+#pragma omp simd reduction(+ : total, dot)
+    for (int64_t i = 0; i < n; i++) {
+        const double t = NAME(score)(x[i], inv_tau) + shift;
+        const double far = edge ? -sign * t : fabs(t);
+        const double u = exp_minus(far - nearest), r = 1.0 / (1.0 + u * scale);
+        const double w = x[i] > (REAL)-INFINITY ? u * r * r : 0.0;
+        total += w;
+        dot += w * (double)g[i];
+        grad_x[i] = (REAL)w;
+    }
+    const double m = total > 0 ? dot / total : 0.0;
+    double moment = 0;
+#pragma omp simd reduction(+ : moment)
+    for (int64_t i = 0; i < n; i++) {
+        const double t = NAME(score)(x[i], inv_tau) + shift;
+        const double grad = scale * (double)grad_x[i] * ((double)g[i] - m);
+        moment += x[i] > (REAL)-INFINITY ? grad * t : 0.0;
+        grad_x[i] = (REAL)(grad * inv_tau);
+    }
+    *grad_k = m;
+    if (grad_tau) *grad_tau = -moment * inv_tau;
+}
+
+/* The cotangents of x, k and (unless null) tau for the cotangent g of p. */
 KHOT_EXPORT void NAME(khot_sigmoid_topk_backward)(
     const REAL *g, const REAL *x, const double *k, int64_t k_stride, const double *tau,
     int64_t tau_stride, const double *c, REAL *grad_x, double *grad_k, double *grad_tau,
@@ -148,41 +197,11 @@ KHOT_EXPORT void NAME(khot_sigmoid_topk_backward)(
 #pragma omp parallel for schedule(static) num_threads(threads) \
     if (threads > 1 && rows * n > KHOT_PARALLEL_ELEMENTS)
     for (int64_t b = 0; b < rows; b++) {
-        const REAL *restrict xs = x + b * n, *restrict gs = g + b * n;
-        REAL *restrict out = grad_x + b * n;
-        const double taub = tau[b * tau_stride], inv_tau = inverse(taub), kb = k[b * k_stride];
-        /* k = 0 and k = n: softmax of s and of -s instead of softmax of log d */
-        const int edge = !isfinite(c[b]);
-        const double sign = kb > 0 ? -1.0 : 1.0, shift = edge ? 0.0 : c[b];
-        double nearest = INFINITY;
-#pragma omp simd reduction(min : nearest)
-        for (int64_t i = 0; i < n; i++) {
-            const double t = NAME(score)(xs[i], inv_tau) + shift;
-            const double far = edge ? -sign * t : fabs(t);
-            nearest = xs[i] > (REAL)-INFINITY && far < nearest ? far : nearest;
-        }
-        const double scale = edge ? 0.0 : exp_minus(nearest);
-        double total = 0, dot = 0;
-#pragma omp simd reduction(+ : total, dot)
-        for (int64_t i = 0; i < n; i++) {
-            const double t = NAME(score)(xs[i], inv_tau) + shift;
-            const double far = edge ? -sign * t : fabs(t);
-            const double u = exp_minus(far - nearest), r = 1.0 / (1.0 + u * scale);
-            const double w = xs[i] > (REAL)-INFINITY ? u * r * r : 0.0;
-            total += w;
-            dot += w * (double)gs[i];
-            out[i] = (REAL)w;
-        }
-        const double m = total > 0 ? dot / total : 0.0;
-        double moment = 0;
-#pragma omp simd reduction(+ : moment)
-        for (int64_t i = 0; i < n; i++) {
-            const double t = NAME(score)(xs[i], inv_tau) + shift;
-            const double grad = scale * (double)out[i] * ((double)gs[i] - m);
-            moment += xs[i] > (REAL)-INFINITY ? grad * t : 0.0;
-            out[i] = (REAL)(grad * inv_tau);
-        }
-        grad_k[b] = m;
-        grad_tau[b] = -moment * inv_tau;
+        const REAL *gs = g + b * n, *xs = x + b * n;
+        const double inv_tau = inverse(tau[b * tau_stride]);
+        double *of_tau = grad_tau ? grad_tau + b : NULL;
+        if (!FAST_BACKWARD(gs, xs, n, inv_tau, c[b], grad_x + b * n, grad_k + b, of_tau))
+            NAME(careful_backward)(gs, xs, n, k[b * k_stride], inv_tau, c[b], grad_x + b * n,
+                                   grad_k + b, of_tau);
     }
 }

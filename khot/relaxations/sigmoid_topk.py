@@ -140,7 +140,8 @@ class _SigmoidTopk(torch.autograd.Function):
             return None, None, None
         differentiated = torch.is_grad_enabled() or grad_c is not None
         if g is not None and not differentiated and native.accepts(x, k, tau, c, g):
-            grads = native.backward(g, x, k, tau, c)
+            needs_tau = ctx.needs_input_grad[2]
+            grads = native.backward(g, x, k, tau, c, needs_tau=needs_tau)
         else:
             grads = _backward(g, grad_c, x, k, tau, c)
         return tuple(

@@ -33,7 +33,7 @@ class ServerFailed(Exception):
 
 
 class Server:
-    """`python -m khot_server` as a child process.
+    """`python -m khot_server` as a child process, with all its files in one directory.
 
     Attributes:
         process: the supervisor.
@@ -41,12 +41,15 @@ class Server:
         metrics: URL of the metrics.
     """
 
-    def __init__(self, state_dir: str, *flags: str) -> None:
-        ports = ("--address", "127.0.0.1:0", "--metrics-address", "127.0.0.1:0")
-        command = [sys.executable, "-m", "khot_server", *ports, "--state-dir", state_dir, *flags]
-        # The settings of whoever runs this are for another server. A session of its own,
-        # so that Ctrl-C reaches the client first, which then stops the server.
+    def __init__(self, directory: str, *flags: str) -> None:
+        where = ("--address", "127.0.0.1:0", "--metrics-address", "127.0.0.1:0")
+        where += ("--state-dir", f"{directory}/state")
+        command = [sys.executable, "-m", "khot_server", *where, *flags]
+        # The settings of whoever runs this are for another server. torch leaves a cache in
+        # the temporary directory. A session of its own, so that Ctrl-C reaches the client
+        # first, which then stops the server.
         environment = {n: v for n, v in os.environ.items() if not n.startswith("KHOT_")}
+        environment["TMPDIR"] = directory
         self.process = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
@@ -106,9 +109,9 @@ class Server:
 
 @contextmanager
 def running_server(*flags: str) -> Iterator[Server]:
-    """A server with a temporary state directory, for as long as the `with` lasts."""
-    with tempfile.TemporaryDirectory(prefix="khot-") as state_dir:
-        server = Server(state_dir, *flags)
+    """A server with a temporary directory of its own, for as long as the `with` lasts."""
+    with tempfile.TemporaryDirectory(prefix="khot-") as directory:
+        server = Server(directory, *flags)
         try:
             server.wait_until_serving()
             yield server

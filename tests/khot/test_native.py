@@ -51,13 +51,13 @@ def test_kernels_agree_with_torch(dtype):
     x, k, tau, g = rows(dtype)
     wanted, got = _forward(x, k, tau), native.forward(x, k, tau)
     eps = torch.finfo(dtype).eps
-    assert torch.allclose(got[0], wanted[0], rtol=0, atol=max(2 * eps, 1e-11))
+    assert torch.allclose(got[0], wanted[0], rtol=0, atol=max(4 * eps, 1e-11))
     assert torch.equal(got[3], wanted[3])
     c = wanted[1]
     pairs = zip(native.backward(g, x, k, tau, c), _backward(g, None, x, k, tau, c), strict=True)
     for grad, reference in pairs:
         scale = reference.abs().max()
-        assert float((grad - reference).abs().max() / scale) < max(4 * eps, 1e-10)
+        assert float((grad - reference).abs().max() / scale) < max(16 * eps, 1e-10)
 
 
 @needs_kernels

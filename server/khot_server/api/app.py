@@ -88,6 +88,9 @@ class App:
             ("grpc.max_receive_message_length", size),
             ("grpc.max_send_message_length", size),
             ("grpc.so_reuseport", 0),  # a taken address must be an error
+            # a watcher may ask every 10 s whether we are still there
+            ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+            ("grpc.keepalive_permit_without_calls", 1),
         ]
         server = grpc.aio.server(interceptors=[self.guard], options=options)
         add_KHotServiceServicer_to_server(KHotService(self.batcher), server)

@@ -35,7 +35,15 @@ class Engine:
 
     def __init__(self, device: str) -> None:
         self.device = torch.device(device)
-        torch.zeros(1, device=self.device)  # fail here, not under the first caller
+        self._warm_up()
+
+    def _warm_up(self) -> None:
+        """Draw once: what is loaded on first use, or fails, must not do so under a caller."""
+        k = torch.ones(1, device=self.device)
+        soft, diagnostics = khot.sigmoid_topk_with_diagnostics(k.new_zeros(1, 2), k)
+        Stats().add(diagnostics)
+        for row in khot.operators("design"):
+            row.function(soft, seeds=khot.row_seeds(0, 1).to(self.device))
 
     def hello(self, pid: int) -> Hello:
         """What the API process must know to serve without importing khot."""
