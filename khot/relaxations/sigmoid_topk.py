@@ -1,20 +1,9 @@
 r"""Sigmoid top-k: the k-hot softmax.
 
-For scores s = x / tau, the map is p = sigmoid(s + c) with the one shift c that
-makes the entries sum to k. Implicit differentiation of sum_i p_i = k, with
-d = p (1 - p), S = sum_i d_i and w = d / S, gives
-
-    dp_i = d_i (ds_i - <w, ds>) + w_i dk,        dc = -<w, ds> + dk / S,
-
-so for a cotangent g of p, with m = <w, g>,
-
-    grad_s = d (g - m),   grad_k = m,   grad_x = grad_s / tau,
-    grad_tau = -<grad_s, s> / tau = -<grad_s, s + c> / tau
-
-(the entries of grad_s sum to 0, and s + c does not lose digits at an offset).
-The weights w = softmax(log d) stay defined where every d underflows, and tend to
-softmax(s) as k -> 0 and to softmax(-s) as k -> n, which are the values taken
-there. d itself is 0 at both ends, and so are the gradients in x and tau.
+For scores s = x / tau, the map is p = sigmoid(s + c) with the one shift c that makes
+the entries sum to k. `_solve.py` says how c is found, `_implicit.py` how p is
+differentiated; here are the ways that lead there: the kernel alone where nothing
+watches, an autograd.Function for torch.func, an opaque operator for torch.compile.
 """
 
 from collections.abc import Callable
@@ -24,6 +13,7 @@ import torch
 from torch import Tensor
 
 from khot import _checks
+from khot._implicit import backward, jvp
 from khot._native import sigmoid_topk as native
 from khot._solve import Diagnostics, scale, solve_shift
 
@@ -72,39 +62,95 @@ def sigmoid_topk(
         Differentiable Top-k: from one-hot to k-hot, Equations 9 to 11,
         Propositions 1 and 2.
     """
-    return _solved(x, k, tau, dim)[0]
+    rows, k, tau = _flattened(x, k, tau, dim)
+    if not _transformed() and native.accepts(rows, k, tau):
+        p = _plain(rows, k, tau)
+    else:
+        p = _solve(rows, k, tau)[0]
+    return _unflattened(p, x, dim)
 
 
 def sigmoid_topk_with_diagnostics(
     x: Tensor, k: float | Tensor, *, tau: float | Tensor = 1.0, dim: int = -1
 ) -> tuple[Tensor, Diagnostics]:
     """Return `sigmoid_topk` of the same arguments, and how each row was solved."""
-    p, c, iterations, fallback = _solved(x, k, tau, dim)
-    rows = x.movedim(dim, -1)
+    rows, k, tau = _flattened(x, k, tau, dim)
+    p, *columns = _solve(rows, k, tau)
+    c, iterations, fallback = (column.squeeze(-1) for column in columns)
     n = (rows > -torch.inf).sum(-1)
-    total = p.detach().movedim(dim, -1).sum(-1, dtype=_checks.work_dtype(x))
-    wanted = torch.as_tensor(k, device=x.device).detach().to(total.dtype).expand(total.shape)
-    scale = torch.minimum(wanted, n - wanted).clamp(min=torch.finfo(total.dtype).tiny)
+    wanted, total = k.detach().squeeze(-1).expand(n.shape), p.detach().sum(-1, dtype=k.dtype)
+    scale = torch.minimum(wanted, n - wanted).clamp(min=torch.finfo(k.dtype).tiny)
     residual = torch.where((wanted > 0) & (wanted < n), (total - wanted).abs() / scale, 0.0)
-    return p, Diagnostics(c.detach(), iterations, residual, fallback)
+    shape = x.movedim(dim, -1).shape[:-1]
+    found = (column.reshape(shape) for column in (c.detach(), iterations, residual, fallback))
+    return _unflattened(p, x, dim), Diagnostics(*found)
 
 
-def _solved(
+def _flattened(
     x: Tensor, k: float | Tensor, tau: float | Tensor, dim: int
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Flatten to rows, solve, and give p the shape of x and the rest that of its rows."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Check the arguments; return x as rows (R, n), k and tau as columns."""
     x = _checks.check_scores(_WHO, x, dim)
     units_last = x.movedim(dim, -1)
-    rows = units_last.shape[:-1]
+    shape = units_last.shape[:-1]
+    k, tau = (_checks.per_row(_WHO, name, v, x, shape) for name, v in (("k", k), ("tau", tau)))
+    return units_last.reshape(-1, x.shape[dim]), k, tau
+
+
+def _unflattened(rows: Tensor, x: Tensor, dim: int) -> Tensor:
+    """Rows (R, n) in the shape of x."""
+    return rows.reshape(x.movedim(dim, -1).shape).movedim(-1, dim)
+
+
+def _solve(x: Tensor, k: Tensor, tau: Tensor) -> tuple[Tensor, ...]:
+    """p, c, iterations and fallback, under any transformation."""
     # torch.compile cannot trace the search for the root, and gives up on a Function with a jvp
-    solve = _compiled if torch.compiler.is_compiling() else _eager
-    p, *per_row = solve(
-        units_last.reshape(-1, x.shape[dim]),
-        _checks.per_row(_WHO, "k", k, x, rows),
-        _checks.per_row(_WHO, "tau", tau, x, rows),
-    )
-    c, iterations, fallback = (column.reshape(rows) for column in per_row)
-    return p.reshape(units_last.shape).movedim(-1, dim), c, iterations, fallback
+    return _compiled(x, k, tau) if torch.compiler.is_compiling() else _eager(x, k, tau)
+
+
+def _transformed() -> bool:
+    """Whether torch.compile, torch.func or forward mode is at work."""
+    return torch.compiler.is_compiling() or _functorch_active() or _dual_level() >= 0
+
+
+# Private to torch; were they to go, every call takes the general way.
+_functorch_active: Callable[[], bool] = getattr(
+    torch._C, "_are_functorch_transforms_active", lambda: True
+)
+
+
+def _dual_level() -> int:
+    return getattr(torch.autograd.forward_ad, "_current_level", 0)
+
+
+class _Plain(torch.autograd.Function):
+    """(x, k, tau) -> p on the kernel alone, in a quarter of the time of the general way.
+
+    In the old form, without setup_context, whose binding of arguments costs more than a
+    small row; so it knows no transformation, and for higher derivatives it goes the
+    general way again.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, k: Tensor, tau: Tensor) -> Tensor:
+        solved = native.forward(x, k, tau)
+        if solved is None:
+            solved = _forward(x, k, tau)  # which refuses
+        p, ctx.c, _, _ = solved
+        ctx.save_for_backward(x, k, tau)
+        return p
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        x, k, tau = ctx.saved_tensors
+        if not torch.is_grad_enabled() and native.accepts(x, k, tau, g):
+            return native.backward(g, x, k, tau, ctx.c, needs_tau=ctx.needs_input_grad[2])
+        c = _eager(x, k, tau)[1] if torch.is_grad_enabled() else ctx.c
+        return backward(g, None, x, k, tau, c)
+
+
+# The C++ method itself: Function.apply around it only serves transformations.
+_plain: Callable[[Tensor, Tensor, Tensor], Tensor] = super(torch.autograd.Function, _Plain).apply
 
 
 class _SigmoidTopk(torch.autograd.Function):
@@ -143,7 +189,7 @@ class _SigmoidTopk(torch.autograd.Function):
             needs_tau = ctx.needs_input_grad[2]
             grads = native.backward(g, x, k, tau, c, needs_tau=needs_tau)
         else:
-            grads = _backward(g, grad_c, x, k, tau, c)
+            grads = backward(g, grad_c, x, k, tau, c)
         return tuple(
             grad if needed else None
             for grad, needed in zip(grads, ctx.needs_input_grad, strict=True)
@@ -152,7 +198,7 @@ class _SigmoidTopk(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, dx: Tensor | None, dk: Tensor | None, dtau: Tensor | None) -> Any:
         x, k, tau, c = ctx.saved_tensors
-        return *_jvp(dx, dk, dtau, x, k, tau, c), None, None
+        return *jvp(dx, dk, dtau, x, k, tau, c), None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], x: Tensor, k: Tensor, tau: Tensor) -> Any:
@@ -186,7 +232,7 @@ def _(x: Tensor, k: Tensor, _tau: Tensor) -> tuple[Tensor, Tensor, Tensor, Tenso
 
 
 _compiled.register_autograd(
-    lambda ctx, g, grad_c, *_: _backward(g, grad_c, *ctx.saved_tensors),
+    lambda ctx, g, grad_c, *_: backward(g, grad_c, *ctx.saved_tensors),
     setup_context=_SigmoidTopk.setup_context,
 )
 
@@ -203,71 +249,6 @@ def _forward(x: Tensor, k: Tensor, tau: Tensor) -> tuple[Tensor, Tensor, Tensor,
     p = torch.where(k >= n, 1.0, p).masked_fill(~free | (k <= 0), 0.0)
     p = p.to(x.dtype).contiguous()  # as the kernel and torch.compile have it
     return p, root.c + root.step, root.iterations, root.bisections > 0
-
-
-def _backward(
-    g: Tensor | None, grad_c: Tensor | None, x: Tensor, k: Tensor, tau: Tensor, c: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The cotangents of x, k and tau, by the formulas of the module docstring."""
-    t, c, d, w = _slopes(x, k, tau, c)
-    grad_s, grad_k = torch.zeros_like(t), torch.zeros_like(c)
-    grad_tau = torch.zeros_like(c)
-    if g is not None:
-        g = g.to(t.dtype)
-        grad_k = (w * g).sum(-1, keepdim=True)
-        grad_s = d * (g - grad_k)
-    if grad_c is not None:
-        grad_s = grad_s - w * grad_c
-        total = d.sum(-1, keepdim=True)
-        grad_k = grad_k + torch.where(total > 0, grad_c / torch.where(total > 0, total, 1.0), 0.0)
-        grad_tau = -c * grad_c / tau
-    grad_tau = grad_tau - (grad_s * t).sum(-1, keepdim=True) / tau
-    return (
-        (grad_s / tau).to(x.dtype),
-        grad_k.sum_to_size(k.shape),
-        grad_tau.sum_to_size(tau.shape),
-    )
-
-
-def _jvp(
-    dx: Tensor | None,
-    dk: Tensor | None,
-    dtau: Tensor | None,
-    x: Tensor,
-    k: Tensor,
-    tau: Tensor,
-    c: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """The tangents of p and c, by the formulas of the module docstring."""
-    t, c, d, w = _slopes(x, k, tau, c)
-    ds = torch.zeros_like(t)
-    if dx is not None:
-        ds = ds + dx.to(t.dtype) / tau
-    if dtau is not None:
-        ds = ds - (t - c) * dtau / tau
-    mean = (w * ds).sum(-1, keepdim=True)
-    dp, dc = d * (ds - mean), -mean
-    if dk is not None:
-        total = d.sum(-1, keepdim=True)
-        dp = dp + w * dk
-        dc = dc + torch.where(total > 0, dk / torch.where(total > 0, total, 1.0), 0.0)
-    return dp.to(x.dtype), dc
-
-
-def _slopes(x: Tensor, k: Tensor, tau: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """t = s + c, c (both finite everywhere), d = p (1 - p) and w = d / sum d."""
-    free = x > -torch.inf
-    s = scale(torch.where(free, x, 0.0), tau)
-    empty, full = k <= 0, k >= free.sum(-1, keepdim=True)
-    c = torch.where(empty | full, 0.0, c)
-    t = s + c
-    log_d = -t.abs() - 2 * torch.log1p(torch.exp(-t.abs()))
-    log_w = torch.where(empty, t, torch.where(full, -t, log_d))
-    # the least finite number, not -inf: a row that is all masked must not give NaN
-    log_w = log_w.masked_fill(~free, torch.finfo(t.dtype).min)
-    w = torch.softmax(log_w, -1).masked_fill(~free, 0.0)
-    d = log_d.exp().masked_fill(~free | empty | full, 0.0)
-    return t.masked_fill(~free, 0.0), c, d, w
 
 
 def _refuse_values(x: Tensor, k: Tensor, tau: Tensor) -> None:
