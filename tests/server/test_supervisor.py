@@ -89,41 +89,39 @@ def test_the_api_process_has_loaded_neither_torch_nor_khot(server):
     assert "libtorch" in Path(f"/proc/{server.pids()['engine']}/maps").read_text()
 
 
-def test_a_taken_address_ends_the_service(tmp_path):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-        command = [sys.executable, "-m", "khot_server", "--state-dir", str(tmp_path)]
-        done = subprocess.run(
-            [*command, "--address", address, "--metrics-address", "127.0.0.1:0"],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-    assert done.returncode == 1
-    assert f"khot-server: address must be a free host:port; got '{address}'" in done.stderr
-
-
-def test_a_state_dir_that_cannot_be_written_ends_the_service(tmp_path):
-    (tmp_path / "file").touch()
-    command = [sys.executable, "-m", "khot_server", "--state-dir", str(tmp_path / "file")]
-    done = subprocess.run(
-        [*command, "--address", "127.0.0.1:0", "--metrics-address", "127.0.0.1:0"],
+def started(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """A service that is expected to end by itself."""
+    free = ("--address", "127.0.0.1:0", "--metrics-address", "127.0.0.1:0")
+    return subprocess.run(
+        [sys.executable, "-m", "khot_server", *free, *arguments],
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
-    assert done.returncode == 1
-    assert "khot-server: state-dir must be a directory that can be written" in done.stderr
-    assert "Traceback" not in done.stderr
+
+
+def test_what_cannot_start_ends_the_service_with_the_reason(tmp_path):
+    (tmp_path / "file").touch()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        state = ("--state-dir", str(tmp_path / "state"))
+        for arguments, reason in (
+            ((*state, "--address", address), f"address must be a free host:port; got '{address}'"),
+            ((*state, "--metrics-address", address), "metrics-address must be a free host:port"),
+            (("--state-dir", str(tmp_path / "file")), "state-dir must be a directory"),
+            ((*state, "--tokens", str(tmp_path / "file")), "must hold [[tokens]]"),
+            ((*state, "--device", "cuda:99"), "device must be one that torch can use here; got"),
+        ):
+            done = started(*arguments)
+            assert done.returncode == 1, reason
+            assert reason in done.stderr and "Traceback" not in done.stderr
 
 
 def test_bad_settings_are_said_and_nothing_starts():
-    command = [sys.executable, "-m", "khot_server", "--address", "0.0.0.0:1"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = started("--address", "0.0.0.0:1")
     assert done.returncode == 2 and "tokens must be given" in done.stderr
 
 

@@ -11,7 +11,9 @@ import os
 import select
 import signal
 import socket
+import sys
 
+from khot_server.control import CANNOT_START
 from khot_server.messages import BatchRequest, decode, encode
 from khot_server.worker import memory
 from khot_server.worker.engine import Engine
@@ -27,7 +29,12 @@ def main() -> None:
     # Ctrl-C reaches the whole group; the supervisor decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     link = socket.socket(fileno=options.link_fd)
-    engine = Engine(options.device)
+    try:
+        engine = Engine(options.device)
+    except Exception as error:  # whatever torch says of a device it does not have
+        must = "khot-server: device must be one that torch can use here"
+        print(f"{must}; got {options.device!r} ({error})", file=sys.stderr, flush=True)
+        os._exit(CANNOT_START)
     with contextlib.suppress(ConnectionError):  # the API process is gone, and so are we
         serve(engine, link, options.lifeline_fd)
     # torch would take a second to clean up what the system cleans up anyway
