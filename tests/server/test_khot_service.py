@@ -230,8 +230,12 @@ def test_an_oversized_message_is_refused_and_the_server_goes_on(server):
 
 def test_rubbish_is_refused_and_the_server_goes_on(server):
     call = server.channel.unary_unary("/khot.v1.KHotService/Relax")
-    with pytest.raises(grpc.RpcError):
-        call(b"\xff\xff not a message", timeout=10)
+    with pytest.raises(grpc.RpcError, match="must be a message of the method; got 15") as caught:
+        call(b"\xff not a message", timeout=10)
+    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    watch = server.channel.unary_stream("/khot.v1.JobService/WatchJob")
+    with pytest.raises(grpc.RpcError, match="must be a message of the method"):
+        next(watch(b"\xff", timeout=10))
     unknown = server.channel.unary_unary("/khot.v1.KHotService/Nonsense")
     with pytest.raises(grpc.RpcError) as caught:
         unknown(b"", timeout=10)

@@ -14,10 +14,11 @@ from typing import Any, NoReturn
 
 import grpc
 import structlog
+from google.protobuf.message import DecodeError
 from google.rpc import code_pb2, status_pb2
 
 from khot_server.api.identity import Identity, Tokens, authorize
-from khot_server.errors import Draining, Internal, ServiceError, packed_details
+from khot_server.errors import Draining, Internal, InvalidArgument, ServiceError, packed_details
 from khot_server.metrics import Metrics
 
 log = structlog.get_logger()
@@ -71,11 +72,11 @@ class Guard(grpc.aio.ServerInterceptor):
         )
         wrap = self._streaming if handler.response_streaming else self._unary
         make = getattr(grpc, f"{asks}_{answers}_rpc_method_handler")
-        return make(
-            wrap(getattr(handler, f"{asks}_{answers}"), service, name),
-            handler.request_deserializer,
-            handler.response_serializer,
-        )
+        inner, read = getattr(handler, f"{asks}_{answers}"), handler.request_deserializer
+        if not handler.request_streaming:
+            # read inside the guard, so that bytes which are no message are refused as others are
+            inner, read = _reading(inner, handler.request_deserializer), None
+        return make(wrap(inner, service, name), read, handler.response_serializer)
 
     def _unary(self, inner: Any, service: str, name: str) -> Any:
         async def call(request: Any, context: Any) -> Any:
@@ -129,6 +130,21 @@ class Guard(grpc.aio.ServerInterceptor):
             self._metrics.requests.labels(seen.method, seen.code.name).inc()
             duration = time.perf_counter() - seen.start
             self._metrics.request_duration.labels(seen.method).observe(duration)
+
+
+def _reading(inner: Any, deserialize: Callable[[bytes], Any]) -> Any:
+    """`inner` for the message in bytes."""
+
+    def call(data: bytes, context: Any) -> Any:
+        try:
+            request = deserialize(data)
+        except DecodeError:
+            raise InvalidArgument(
+                "request", f"request: must be a message of the method; got {len(data)} other bytes"
+            ) from None
+        return inner(request, context)
+
+    return call
 
 
 def _internal(name: str, error: Exception) -> ServiceError:
