@@ -97,6 +97,13 @@ def test_the_baseline_can_be_insisted_on():
     assert "in_use=True, variant='baseline'" in out and out.endswith("3.0")
 
 
+@needs_kernels
+def test_the_baseline_keeps_the_promises_too():
+    check = "import khot; from khot.testing import check_relaxation; "
+    check += "check_relaxation(khot.sigmoid_topk); print('kept')"
+    assert python(check, KHOT_NATIVE="baseline") == "kept"
+
+
 def test_kernels_can_be_turned_off():
     out = python(SUMMED, KHOT_NATIVE="0")
     assert "in_use=False" in out and "reason='KHOT_NATIVE=0'" in out and out.endswith("3.0")
