@@ -84,6 +84,8 @@ class Settings(BaseSettings):
             path = getattr(self, name)
             if path is not None and not path.is_file():
                 raise ValueError(f"{name.replace('_', '-')} must be a file; got {str(path)!r}")
+        if self.data_dir is not None and not self.data_dir.is_dir():
+            raise ValueError(f"data-dir must be a directory; got {str(self.data_dir)!r}")
         if self.heartbeat_s >= self.lease_s:
             raise ValueError(
                 f"heartbeat-s must be less than lease-s; got {self.heartbeat_s} and {self.lease_s}"

@@ -52,6 +52,7 @@ BAD = {
     "open to the world": (["--address", "0.0.0.0:1"], "tokens must be given where address is not"),
     "half of TLS": (["--tls-cert", "x.pem"], "tls-cert and tls-key must be given together"),
     "no such tokens": (["--tokens", "/no/such"], "tokens must be a file; got '/no/such'"),
+    "no such data": (["--data-dir", "/no/such"], "data-dir must be a directory; got '/no/such'"),
     "a negative time": (["--drain-s", "-1"], "drain-s: .* greater than or equal to 0; got '-1'"),
     "no number": (["--lease-s", "soon"], "lease-s: .*; got 'soon'"),
     "a slow heart": (["--heartbeat-s", "31"], "heartbeat-s must be less than lease-s"),
