@@ -24,6 +24,8 @@ export BUF_CACHE_DIR := $(CURDIR)/$(VENV)/.cache/buf
 # Begins a recipe that may leave temporary files anywhere: they all go.
 IN_TMP = tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; trap 'exit 130' INT TERM; export TMPDIR="$$tmp";
 PYTEST = $(BIN)/python -m pytest --basetemp="$$tmp/pytest" $(TESTS)
+# All tests on all cores; one corner, while working on it, in one process.
+CORES = $(if $(TESTS),,-n auto --dist loadgroup)
 
 help:  ## List the commands.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,7 +72,7 @@ types: install  ## Check the types.
 	@$(BIN)/mypy
 
 test: install  ## Run the tests.
-	@$(IN_TMP) $(PYTEST)
+	@$(IN_TMP) $(PYTEST) $(CORES)
 
 test-slow: install  ## Run the tests that take minutes.
 	@$(IN_TMP) $(PYTEST) -m slow

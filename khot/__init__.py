@@ -20,10 +20,50 @@ except ModuleNotFoundError as error:
 
 from khot._native import NativeInfo, native_info
 from khot._random import row_seeds
-from khot.estimators import pi_st, pi_st_with_diagnostics
+from khot.distributions import KSubset
+from khot.estimators import (
+    Gradients,
+    gumbel_sigmoid,
+    imle,
+    ncpss,
+    pi_st,
+    pi_st2,
+    pi_st_implicit,
+    pi_st_with_diagnostics,
+    reinmax,
+    score_function,
+    simple,
+    softsub,
+    st_gumbel_softmax,
+    st_topk,
+    vjp,
+    with_losses,
+)
 from khot.registry import Design, Estimator, Operator, Relaxation, operator, operators
-from khot.relaxations import Diagnostics, sigmoid_topk, sigmoid_topk_with_diagnostics
-from khot.sampling import tournament_pivotal
+from khot.relaxations import (
+    Diagnostics,
+    renorm_sigmoid_topk,
+    sequential_softmax_topk,
+    sigmoid_topk,
+    sigmoid_topk_with_diagnostics,
+    soft_topk,
+    softmax_topk,
+    sorted_soft_topk,
+    sparse_topk,
+)
+from khot.sampling import (
+    adjusted_pareto,
+    brewer,
+    conditional_poisson,
+    gumbel_topk,
+    iterated_poisson,
+    pareto,
+    pivotal,
+    sampford,
+    systematic,
+    topk,
+    tournament_pivotal,
+)
 
 __version__ = _version("khot")
 
@@ -31,17 +71,48 @@ __all__ = [
     "Design",
     "Diagnostics",
     "Estimator",
+    "Gradients",
+    "KSubset",
     "NativeInfo",
     "Operator",
     "Relaxation",
     "__version__",
+    "adjusted_pareto",
+    "brewer",
+    "conditional_poisson",
+    "gumbel_sigmoid",
+    "gumbel_topk",
+    "imle",
+    "iterated_poisson",
     "native_info",
+    "ncpss",
     "operator",
     "operators",
+    "pareto",
     "pi_st",
+    "pi_st2",
+    "pi_st_implicit",
     "pi_st_with_diagnostics",
+    "pivotal",
+    "reinmax",
+    "renorm_sigmoid_topk",
     "row_seeds",
+    "sampford",
+    "score_function",
+    "sequential_softmax_topk",
     "sigmoid_topk",
     "sigmoid_topk_with_diagnostics",
+    "simple",
+    "soft_topk",
+    "softmax_topk",
+    "softsub",
+    "sorted_soft_topk",
+    "sparse_topk",
+    "st_gumbel_softmax",
+    "st_topk",
+    "systematic",
+    "topk",
     "tournament_pivotal",
+    "vjp",
+    "with_losses",
 ]

@@ -44,10 +44,20 @@ def per_row(who: str, name: str, value: object, x: Tensor, rows: torch.Size) -> 
     it. A tensor must broadcast to the shape `rows` of the rows of `x`; autograd
     sums over what was broadcast.
     """
-    if isinstance(value, bool) or not isinstance(value, (int, float, Tensor)):
-        refuse(who, f"{name} must be a number or a tensor", type(value).__name__, TypeError)
+    checked = number_or_column(who, name, value, x, rows)
+    if isinstance(checked, Tensor):
+        return checked
+    return torch.full((1, 1), checked, dtype=work_dtype(x), device=x.device)
+
+
+def number_or_column(
+    who: str, name: str, value: object, x: Tensor, rows: torch.Size
+) -> float | Tensor:
+    """The same, but a number stays a number."""
+    if isinstance(value, (float, int)) and not isinstance(value, bool):
+        return float(value)
     if not isinstance(value, Tensor):
-        return torch.full((1, 1), float(value), dtype=work_dtype(x), device=x.device)
+        refuse(who, f"{name} must be a number or a tensor", type(value).__name__, TypeError)
     if value.is_complex() or value.dtype == torch.bool:
         refuse(who, f"{name} must be real", str(value.dtype).removeprefix("torch."), TypeError)
     if value.device != x.device and value.ndim > 0:

@@ -21,6 +21,7 @@ All in torch operations on (x, k, tau, c), so that they can be differentiated ag
 import torch
 from torch import Tensor
 
+from khot._rows import even
 from khot._solve import scale
 
 
@@ -28,11 +29,12 @@ def backward(
     g: Tensor | None, grad_c: Tensor | None, x: Tensor, k: Tensor, tau: Tensor, c: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The cotangents of x, k and tau, by the formulas of the module docstring."""
+    units, x = x.shape[-1], even(x, -torch.inf)
     t, c, d, w = _slopes(x, k, tau, c)
     grad_s, grad_k = torch.zeros_like(t), torch.zeros_like(c)
     grad_tau = torch.zeros_like(c)
     if g is not None:
-        g = g.to(t.dtype)
+        g = even(g.to(t.dtype), 0.0)
         grad_k = (w * g).sum(-1, keepdim=True)
         grad_s = d * (g - grad_k)
     if grad_c is not None:
@@ -42,7 +44,7 @@ def backward(
         grad_tau = -c * grad_c / tau
     grad_tau = grad_tau - (grad_s * t).sum(-1, keepdim=True) / tau
     return (
-        (grad_s / tau).to(x.dtype),
+        (grad_s / tau)[..., :units].to(x.dtype),
         grad_k.sum_to_size(k.shape),
         grad_tau.sum_to_size(tau.shape),
     )
@@ -71,6 +73,30 @@ def jvp(
         dp = dp + w * dk
         dc = dc + torch.where(total > 0, dk / torch.where(total > 0, total, 1.0), 0.0)
     return dp.to(x.dtype), dc
+
+
+def polished(x: Tensor, k: Tensor, tau: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    """p and c as functions of (x, k, tau) that torch can differentiate itself, from a constant c.
+
+    Newton's map N(c) = c - (sum_i sigmoid(s_i + c) - k) / S has slope 0 in c at the root, so
+    one step from the root has its first derivatives, and a second step those up to the third.
+    """
+    free = x > -torch.inf
+    s = scale(torch.where(free, x, 0.0), tau)
+    empty, full = k <= 0, k >= free.sum(-1, keepdim=True)
+    c = torch.where(empty | full, 0.0, c)
+    for _ in range(2):
+        p = torch.sigmoid(s + c).masked_fill(~free, 0.0)
+        total = (p * (1 - p)).sum(-1, keepdim=True)
+        off = p.sum(-1, keepdim=True) - k
+        solvable = (total > 0) & ~empty & ~full
+        c = c - torch.where(solvable, off / torch.where(solvable, total, 1.0), 0.0)
+    p = torch.sigmoid(s + c)
+    # at the ends p is 0 or 1, and its slope in k that of the limit
+    least = torch.finfo(s.dtype).min
+    limit = torch.where(empty, s, -s).masked_fill(~free, least).softmax(-1) * (k - k.detach())
+    p = torch.where(empty, limit, torch.where(full, 1 + limit, p)).masked_fill(~free, 0.0)
+    return p.to(x.dtype), c
 
 
 def _slopes(x: Tensor, k: Tensor, tau: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -24,11 +24,13 @@ import torch
 from torch import Tensor
 
 from khot._checks import check_fits, refuse, work_dtype
+from khot._native import philox as native
 
 _MASK = 0xFFFFFFFF
 _M0, _M1 = 0xD2511F53, 0xCD9E8D57
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85
 _GOLDEN = 0x9E3779B97F4A7C15
+_ONE = 0x3FF0000000000000  # the bits of 1.0
 _MIX1, _MIX2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 Words = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -90,49 +92,156 @@ def seeds_for(
         refuse(who, "seeds must be a torch.Tensor", type(seeds).__name__, TypeError)
     if seeds.dtype != torch.int64:
         refuse(who, "seeds must be int64", str(seeds.dtype).removeprefix("torch."), TypeError)
-    check_fits(who, "seeds", seeds, rows)
-    return seeds.to(device).expand(rows).reshape(-1)
+    if seeds.shape != rows:
+        check_fits(who, "seeds", seeds, rows)
+        seeds = seeds.expand(rows)
+    return seeds.to(device).reshape(-1)
 
 
-def uniforms(seeds: Tensor, count: int, *, sample: int = 0, block: int = 0) -> Tensor:
+class Source:
+    """The random numbers of S samples of R rows: row r of sample s has the counters (., s).
+
+    So the first sample is what the rows draw without others. Shapes begin with (S, R).
+    """
+
+    def __init__(self, seeds: Tensor, samples: int = 1) -> None:
+        self.seeds, self.samples = seeds, samples
+
+    def __getitem__(self, rows: Tensor | slice) -> "Source":
+        """The source of some of the rows, by index or mask."""
+        return Source(self.seeds[rows], self.samples)
+
+    def words(self, count: int, *, block: int = 0) -> Tensor:
+        """Random 32-bit words, int64 of shape (S, R, count), from the counters of `block` on."""
+        if native.accepts(self.seeds):
+            return native.fill(self.seeds, self.samples, count, block, torch.int64)
+        return words(self.seeds, count, sample=self._sample, block=block)
+
+    def uniforms(self, count: int, *, block: int = 0) -> Tensor:
+        """Numbers in (0, 1), shape (S, R, count), from the counters of `block` on.
+
+        float64 with 53 bits; float32 on a device that has no float64.
+        """
+        if native.accepts(self.seeds):
+            return native.fill(self.seeds, self.samples, count, block, torch.float64)
+        return uniforms(self.seeds, count, sample=self._sample, block=block)
+
+    def permutations(self, n: int) -> Tensor:
+        """A random order of 0, ..., n - 1 for each sample and row, int64 of shape (S, R, n).
+
+        Uses the blocks 0 to ceil(n / 4) - 1.
+        """
+        return _sorted(self.words(n))
+
+    def shuffles(self, n: int) -> Tensor:
+        """Another random order, of the same shape and blocks.
+
+        It is what Fisher and Yates leave in `order`, inside out, with j_i =
+        floor((i + 1) w_i / 2^32) of the words w:
+
+            for i in range(n): order[i], order[j_i] = order[j_i], i
+
+        which is one quick pass in C. Here all steps are taken at once: step i finds in
+        place j_i the last step before it with the same j, if there is one; if not, what
+        step j_i found when it filled that place. Those chains are followed by doubling.
+        """
+        i = torch.arange(n, device=self.seeds.device)
+        j = (self.words(n) * (i + 1)) >> 32
+        keys = ((j << 31) | i).sort(-1).values
+        place, step = keys >> 31, keys & (2**31 - 1)
+        follows = place[..., 1:] == place[..., :-1]
+        missing = torch.full_like(j, -1)
+        before = missing.scatter(-1, step[..., 1:], torch.where(follows, step[..., :-1], -1))
+        last = missing.scatter_reduce(-1, j, i.expand(j.shape), "amax")
+        chain = torch.where((before >= 0) | (j == i), i, j)
+        for _ in range((n - 1).bit_length()):
+            chain = chain.gather(-1, chain)
+        found = torch.where(before >= 0, before, i).gather(-1, chain)
+        return torch.where(last >= 0, last, found)
+
+    @property
+    def _sample(self) -> Tensor:
+        return torch.arange(self.samples, device=self.seeds.device).unsqueeze(-1)
+
+
+def uniforms(seeds: Tensor, count: int, *, sample: int | Tensor = 0, block: int = 0) -> Tensor:
     """Return numbers in (0, 1), shape (R, count), from the counters of `block` on.
 
     float64 with 53 bits; float32 on a device that has no float64.
     """
-    high, low = words(seeds, 2 * count, sample=sample, block=block).unflatten(1, (-1, 2)).unbind(-1)
-    odd: Tensor = (high << 21) | (low >> 11) | 1
-    return odd.to(work_dtype(seeds)) * 2.0**-53
+    c0, c1, c2, c3 = _blocks(seeds, 2 * count, sample=sample, block=block)
+    pairs = torch.stack((_uniform(c0, c1), _uniform(c2, c3)), -1)
+    return pairs.flatten(-2)[..., :count]
+
+
+def _uniform(high: Tensor, low: Tensor) -> Tensor:
+    """The odd multiples of 2^-53 from the upper 52 bits of two words, which it overwrites.
+
+    Those bits m make 1 + m 2^-52, which has them as they are; what is subtracted leaves
+    m 2^-52 + 2^-53, exactly. It is much quicker than a conversion from int64.
+    """
+    bits = high.bitwise_left_shift_(20).bitwise_or_(low.bitwise_right_shift_(12))
+    if work_dtype(bits) is torch.float64:
+        return bits.bitwise_or_(_ONE).view(torch.float64) - (1 - 2.0**-53)
+    return (2 * bits + 1).to(work_dtype(bits)) * 2.0**-53
 
 
 def permutations(seeds: Tensor, n: int, *, sample: int = 0) -> Tensor:
-    """Return a random order of 0, ..., n - 1 for each seed, int64 of shape (R, n).
+    """Return a random order of 0, ..., n - 1 for each seed, int64 of shape (R, n)."""
+    return _sorted(words(seeds, n, sample=sample))
 
-    Random words are sorted with their index in the lower bits: keys differ, so
-    every sort gives the same order. Uses the blocks 0 to ceil(n / 4) - 1.
+
+def _sorted(keys: Tensor) -> Tensor:
+    """The indices in the order of the words.
+
+    Those are sorted with their index in the lower bits: keys differ, so every sort gives
+    the same order.
     """
-    index = torch.arange(n, device=seeds.device)
-    keys = (words(seeds, n, sample=sample) << 31) | index
-    return keys.sort(-1).values & (2**31 - 1)
+    index = torch.arange(keys.shape[-1], device=keys.device)
+    return ((keys << 31) | index).sort(-1).values & (2**31 - 1)
 
 
-def words(seeds: Tensor, count: int, *, sample: int = 0, block: int = 0) -> Tensor:
-    """Return random 32-bit words, int64 of shape (R, count), from `block` on."""
+def words(seeds: Tensor, count: int, *, sample: int | Tensor = 0, block: int = 0) -> Tensor:
+    """Return random 32-bit words, int64 of shape (R, count), from `block` on.
+
+    `sample` may be a tensor; then the result begins with what it and seeds broadcast to.
+    """
+    drawn = _blocks(seeds, count, sample=sample, block=block)
+    return torch.stack(drawn, -1).flatten(-2)[..., :count]
+
+
+def _blocks(seeds: Tensor, count: int, *, sample: int | Tensor, block: int) -> Words:
+    """As many blocks of four words as hold `count`, each word (R, blocks)."""
     key = seeds.unsqueeze(-1)
     counter = torch.arange(block, block + -(-count // 4), device=seeds.device)
     zero = torch.zeros_like(counter)
-    drawn = philox((counter, zero + sample, zero, zero), (key & _MASK, (key >> 32) & _MASK))
-    return torch.stack(drawn, -1).flatten(1)[:, :count]
+    second = zero + sample if isinstance(sample, int) else sample.unsqueeze(-1)
+    return philox((counter, second, zero, zero), (key & _MASK, (key >> 32) & _MASK))
 
 
 def philox(counter: Words, key: tuple[Tensor, Tensor]) -> Words:
-    """Return Philox4x32-10 of words that broadcast against each other."""
+    """Return Philox4x32-10 of words that broadcast against each other.
+
+    In place in one piece of memory, which is twice as quick as new tensors, but for the
+    first round, before which no word need be as large as the result. What a word has
+    above its lower half is masked away once it has been put where it goes.
+    """
     (c0, c1, c2, c3), (k0, k1) = counter, key
-    for _ in range(10):
-        p0, p1 = c0 * _M0, c2 * _M1
-        c0, c1 = ((p1 >> 32) & _MASK) ^ c1 ^ k0, p1 & _MASK
-        c2, c3 = ((p0 >> 32) & _MASK) ^ c3 ^ k1, p0 & _MASK
+    p0, p1 = c0 * _M0, c2 * _M1
+    first = ((p1 >> 32) ^ c1 ^ k0) & _MASK, p1, ((p0 >> 32) ^ c3 ^ k1) & _MASK, p0
+    shape = torch.broadcast_shapes(*(word.shape for word in (*counter, *key)))
+    c0, c1, c2, c3, high = k0.new_empty(5, *shape)
+    for word, value in zip((c0, c1, c2, c3), first, strict=True):
+        word.copy_(value)
+    for _ in range(9):
         k0, k1 = (k0 + _W0) & _MASK, (k1 + _W1) & _MASK
-    return c0, c1, c2, c3
+        p0, p1 = c0.mul_(_M0), c2.mul_(_M1)
+        torch.bitwise_right_shift(p1, 32, out=high)
+        c0 = c1.bitwise_xor_(k0).bitwise_xor_(high).bitwise_and_(_MASK)
+        torch.bitwise_right_shift(p0, 32, out=high)
+        c2 = c3.bitwise_xor_(k1).bitwise_xor_(high).bitwise_and_(_MASK)
+        c1, c3 = p1, p0
+    return c0, c1.bitwise_and_(_MASK), c2, c3.bitwise_and_(_MASK)
 
 
 def _mix(z: Tensor) -> Tensor:

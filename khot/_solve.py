@@ -45,6 +45,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from khot._rows import steady
+
 LAST_STEP = 1e-5
 # Nearly every row is done by then; the rest go on without the others.
 COMMON_ITERATIONS = 6
@@ -145,7 +147,7 @@ def _start(s: Tensor, k: Tensor, n: Tensor) -> Root:
     centred = torch.where(free, s - most, 0.0)
     mean = centred.sum(-1, keepdim=True) / n
     var = torch.where(free, centred - mean, 0.0).square().sum(-1, keepdim=True) / n
-    logit = k.log() - (n - k).log()
+    logit = steady(torch.log, k) - steady(torch.log, n - k)
     lo, hi = logit - most, logit - least
     guess = (logit * (1 + math.pi / 8 * var).sqrt() - mean - most).clamp(lo, hi)
     guess = torch.where(guess.isfinite(), guess, lo / 2 + hi / 2)
@@ -210,7 +212,7 @@ def _sums(s: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 def _halley_step(r: Tensor, f1: Tensor, f2: Tensor, k: Tensor, rest: Tensor, n: Tensor) -> Tensor:
     """Halley's step for g = logit(f/n) - logit(k/n), with f = k + r and n - f = rest - r."""
     f = k + r
-    g = torch.log1p(r / k) - torch.log1p(-r / rest)
+    g = steady(torch.log1p, r / k) - steady(torch.log1p, -r / rest)
     v = f * (rest - r) / n
     g1 = f1 / v
     g2 = f2 / v - g1.square() * (1 - 2 * f / n)
@@ -224,4 +226,4 @@ def _balance_step(excess: Tensor, low: Tensor, high: Tensor) -> Tensor:
     balanced = 2 * low.sqrt() * high.sqrt()
     root = torch.where(excess == 0, balanced, (excess.square() + balanced.square()).sqrt())
     e = torch.where(excess > 0, 2 * high / (root + excess), (root - excess) / (2 * low))
-    return e.log()
+    return steady(torch.log, e)

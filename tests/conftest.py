@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,11 +10,19 @@ import torch
 import khot
 from khot._native import library
 
+TESTS = Path(__file__).parent
 REQUIRE_ALL = os.environ.get("KHOT_REQUIRE_ALL") == "1"
+
+
+# Those that start real servers share one process, the others take what is left.
+STARTS_SERVERS = ("server", "client", "e2e")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect, rather than skip, tests for a device that this machine does not have."""
+    for item in items:
+        if item.path.relative_to(TESTS).parts[0] in STARTS_SERVERS:
+            item.add_marker(pytest.mark.xdist_group("servers"))
     if torch.cuda.is_available():
         return
     gpu = [item for item in items if item.get_closest_marker("gpu")]

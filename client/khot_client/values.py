@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 RELAXATION = "sigmoid_topk"
-DESIGN = "tournament_pivotal"
+DESIGN = "pivotal"
 
 
 class _Shown:

@@ -8,7 +8,7 @@ operations and `native_info` says why.
 
 import ctypes
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -81,11 +81,17 @@ _library = _Library(os.environ.get("KHOT_NATIVE", "1"))
 
 
 class Kernel:
-    """A C function that exists once per dtype, `<symbol>_f32` and `<symbol>_f64`."""
+    """A C function that exists once per dtype, `<symbol>_f32` and `<symbol>_f64`, or others."""
 
-    def __init__(self, symbol: str, *argtypes: type, restype: type | None = None) -> None:
+    def __init__(
+        self,
+        symbol: str,
+        *argtypes: type,
+        restype: type | None = None,
+        suffixes: Mapping[torch.dtype, str] = _SUFFIXES,
+    ) -> None:
         self._functions: dict[torch.dtype, Callable[..., int]] = {}
-        for dtype, suffix in _SUFFIXES.items():
+        for dtype, suffix in suffixes.items():
             if _library.object is None:
                 return
             try:
@@ -111,9 +117,13 @@ def accepts(*tensors: Tensor) -> bool:
     Not on other devices, not of subclasses, and not the wrappers of torch.func and
     of batched gradients, which have no memory of their own.
     """
-    return _library.object is not None and all(
-        t.device.type == "cpu" and type(t) in _PLAIN and _has_memory(t) for t in tensors
-    )
+    if _library.object is None:
+        return False
+    # a loop, not all(...): a generator costs more than the look
+    for tensor in tensors:
+        if not (tensor.is_cpu and type(tensor) in _PLAIN and _has_memory(tensor)):
+            return False
+    return True
 
 
 def threads() -> int:

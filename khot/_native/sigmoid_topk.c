@@ -2,27 +2,23 @@
  * docstring holds the mathematics and the proofs, row by row in C.
  *
  * Scores are read as float or double and everything between is double, so both
- * take the same path and a float result is as good as its rounding. A row is always summed
- * in the same order, by one thread: its result does not depend on the batch
- * around it or on the number of threads.
+ * take the same path and a float result is as good as its rounding. Threads share the rows
+ * or, if there are fewer, the chunks of a row. A row is always summed in the same order: its
+ * result does not depend on the batch around it or on the number of threads.
  */
-#include "kernel.h"
+#include "chunks.h"
 
 #include <float.h>
 #include <stddef.h>
 
 static const double LAST_STEP = 1e-5;
 static const double LARGEST_SCORE = DBL_MAX / 5; /* the bracket must not overflow */
-static const double PI_8 = 0x1.921fb54442d18p-2;
+static const double PI_8 = 0x1.921fb54442d18p-2, LOG_2 = 0x1.62e42fefa39efp-1;
 enum { MOST_ITERATIONS = 3300 };
 
 typedef struct {
     double n, most, least, mean, var; /* over the units above -inf */
 } Summary;
-
-typedef struct {
-    double h, low, high, f1, f2;
-} Sums;
 
 typedef struct {
     double c, step;
@@ -70,7 +66,7 @@ static double balance_step(double excess, double low, double high) {
 #define REAL double
 #define NAME(stem) stem##_f64
 #define FAST_FORWARD(...) 0
-#define FAST_BACKWARD(...) 0
+#define FAST_BACKWARD(g, x, p, ...) ((void)(p), 0)
 #include "sigmoid_topk_rows.h"
 #undef REAL
 #undef NAME

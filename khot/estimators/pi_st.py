@@ -11,33 +11,34 @@ Replacing f(x) - f(y) by f'(y) (x - y), what is left is E[J_pi^T g] (Proposition
 linear between k-hot vectors. It is without bias *of that approximation*, for any
 design with exact inclusion probabilities, for only E[z] = pi is used.
 
-The value is z + (pi - pi), with the second pi constant: adding exactly 0 leaves
-the zeros and ones as they are.
+At k = 1 it is the categorical straight-through estimator with marginals sigma_1(logits),
+which is not softmax: of two units it is softmax(logits / 2).
 """
+
+import dataclasses
 
 import torch
 from torch import Tensor
 
-from khot import _checks
+from khot._sigmoid import relax, relax_with_diagnostics
 from khot._solve import Diagnostics
-from khot.relaxations import sigmoid_topk, sigmoid_topk_with_diagnostics
-from khot.sampling import tournament_pivotal
-
-_WHO = "pi_st"
+from khot.estimators._common import Draws, Number, prepared, straight_through
+from khot.sampling.pivotal import pivotal
 
 
 def pi_st(
     logits: Tensor,
-    k: float | Tensor,
+    k: Number,
     *,
-    tau: float | Tensor = 1.0,
+    tau: Number = 1.0,
+    num_samples: int | None = None,
     dim: int = -1,
     generator: torch.Generator | None = None,
     seeds: Tensor | None = None,
 ) -> Tensor:
     r"""Return a hard k-hot draw that is differentiated as its inclusion probabilities.
 
-    .. math:: z \sim \text{tournament pivotal}(\pi), \qquad
+    .. math:: z \sim \text{pivotal}(\pi), \qquad
         \pi = \sigma_k(\text{logits} / \tau), \qquad dz := d\pi
 
     Args:
@@ -45,17 +46,20 @@ def pi_st(
         k: how many to draw, a whole number in [0, number of unmasked entries], or
             a tensor of such that broadcasts to the shape of logits without `dim`.
         tau: temperature > 0, a number or a tensor like k.
+        num_samples: how many draws of each row, as a new first dimension. The first is
+            the draw without it.
         dim: the dimension that holds the n units.
         generator: where the randomness comes from; torch's own if None.
-        seeds: instead, one int64 seed for each row, as in `tournament_pivotal`.
+        seeds: instead, one int64 seed for each row, as in `pivotal`.
 
     Returns:
-        Tensor of the logits' shape and dtype, of zeros and exactly k ones along `dim`.
+        Tensor of the logits' shape and dtype, after num_samples if given, of zeros and
+        exactly k ones along `dim`.
 
     Raises:
         TypeError: an argument is of the wrong type or dtype.
-        ValueError: a shape does not fit, a value is out of range (as `sigmoid_topk`
-            says it), k is not whole, or both generator and seeds are given.
+        ValueError: a shape does not fit, a value is out of range, k is not whole
+            (`pi_st_implicit` takes any), or both generator and seeds are given.
 
     Gradient:
         Straight-through, in logits, k and tau: that of pi, at the cotangent of z.
@@ -68,7 +72,7 @@ def pi_st(
         >>> logits = torch.tensor([2.0, 1.0, 0.0, -1.0], requires_grad=True)
         >>> z = khot.pi_st(logits, 2, seeds=khot.row_seeds(0, 1)[0])
         >>> z.detach()
-        tensor([0., 1., 1., 0.])
+        tensor([1., 1., 0., 0.])
         >>> (z * torch.tensor([1.0, 0.0, 0.0, 0.0])).sum().backward()
         >>> logits.grad
         tensor([ 0.1202, -0.0456, -0.0456, -0.0290])
@@ -76,45 +80,27 @@ def pi_st(
     References:
         Differentiable Top-k: from one-hot to k-hot, Algorithm 1, Proposition 3.
     """
-    x = _checked(logits, k, dim)
-    pi = sigmoid_topk(x, k, tau=tau, dim=dim)
-    return _drawn(pi, dim, generator, seeds).to(logits.dtype)
+    drawn = Draws(num_samples=num_samples, dim=dim, generator=generator, seeds=seeds)
+    rows = prepared("pi_st", logits, k, tau, **drawn)
+    pi = relax(rows.who, rows.logits, rows.k, rows.tau, -1)
+    return rows.shaped(straight_through(rows.draw(pivotal, pi), pi))
 
 
 def pi_st_with_diagnostics(
     logits: Tensor,
-    k: float | Tensor,
+    k: Number,
     *,
-    tau: float | Tensor = 1.0,
+    tau: Number = 1.0,
+    num_samples: int | None = None,
     dim: int = -1,
     generator: torch.Generator | None = None,
     seeds: Tensor | None = None,
 ) -> tuple[Tensor, Diagnostics]:
     """Return `pi_st` of the same arguments, and how each row of pi was solved."""
-    x = _checked(logits, k, dim)
-    pi, diagnostics = sigmoid_topk_with_diagnostics(x, k, tau=tau, dim=dim)
-    return _drawn(pi, dim, generator, seeds).to(logits.dtype), diagnostics
-
-
-def _drawn(pi: Tensor, dim: int, generator: torch.Generator | None, seeds: Tensor | None) -> Tensor:
-    z = tournament_pivotal(pi, dim=dim, generator=generator, seeds=seeds)
-    return z + (pi - pi.detach())
-
-
-def _checked(logits: Tensor, k: float | Tensor, dim: int) -> Tensor:
-    """Refuse what `sigmoid_topk` would take; return the logits in a dtype that keeps sums."""
-    logits = _checks.check_scores(_WHO, logits, dim, name="logits")
-    _refuse_fractions(k)
-    return logits if logits.dtype in (torch.float64, torch.float32) else logits.float()
-
-
-def _refuse_fractions(k: object) -> None:
-    if isinstance(k, bool) or not isinstance(k, (int, float, Tensor)):
-        _checks.refuse(_WHO, "k must be a number or a tensor", type(k).__name__, TypeError)
-    if isinstance(k, Tensor):
-        fractions = int((k != k.round()).sum()) if k.is_floating_point() else 0
-        got = f"a fraction in {fractions} of {k.numel()} entries"
-    else:
-        fractions, got = int(k % 1 != 0), f"{k:g}"
-    if fractions:
-        _checks.refuse(_WHO, "k must be whole (an implicit, fractional k comes later)", got)
+    drawn = Draws(num_samples=num_samples, dim=dim, generator=generator, seeds=seeds)
+    rows = prepared("pi_st", logits, k, tau, **drawn)
+    pi, solved = relax_with_diagnostics(rows.who, rows.logits, rows.k, rows.tau, -1)
+    shape = logits.movedim(dim, -1).shape[:-1]
+    columns = (getattr(solved, field.name) for field in dataclasses.fields(solved))
+    z = rows.shaped(straight_through(rows.draw(pivotal, pi), pi))
+    return z, Diagnostics(*(column.reshape(shape) for column in columns))

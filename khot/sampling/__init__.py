@@ -1,5 +1,27 @@
 """Hard k-hot draws with given inclusion probabilities, one file per design."""
 
+from khot.sampling.adjusted_pareto import adjusted_pareto
+from khot.sampling.brewer import brewer
+from khot.sampling.conditional_poisson import conditional_poisson
+from khot.sampling.gumbel_topk import gumbel_topk
+from khot.sampling.iterated_poisson import iterated_poisson
+from khot.sampling.pareto import pareto
+from khot.sampling.pivotal import pivotal
+from khot.sampling.sampford import sampford
+from khot.sampling.systematic import systematic
+from khot.sampling.topk import topk
 from khot.sampling.tournament_pivotal import tournament_pivotal
 
-__all__ = ["tournament_pivotal"]
+__all__ = [
+    "adjusted_pareto",
+    "brewer",
+    "conditional_poisson",
+    "gumbel_topk",
+    "iterated_poisson",
+    "pareto",
+    "pivotal",
+    "sampford",
+    "systematic",
+    "topk",
+    "tournament_pivotal",
+]

@@ -30,14 +30,15 @@ a tensor. With seeds, a row's draw depends on its seed and its pi alone.
 import torch
 from torch import Tensor
 
-from khot import _checks, _random
-
-_WHO = "tournament_pivotal"
+from khot._random import Source
+from khot.sampling._draw import sample
 
 
 def tournament_pivotal(
     pi: Tensor,
+    k: float | Tensor | None = None,
     *,
+    num_samples: int | None = None,
     dim: int = -1,
     generator: torch.Generator | None = None,
     seeds: Tensor | None = None,
@@ -51,9 +52,14 @@ def tournament_pivotal(
 
     Args:
         pi: inclusion probabilities in [0, 1], float64, float32, bfloat16 or
-            float16, such as those of `sigmoid_topk`. Their sum along `dim` must be
-            a whole number k, within max(1e-6, 4 eps) max(1, k) with eps that of
-            the dtype, and at most 1/4. Units at exactly 0 or 1 get that always.
+            float16, such as those of `sigmoid_topk`. Their sum along `dim` is taken
+            for the whole number k that it is within max(1e-6, 4 eps) max(1, k) of,
+            with eps that of the dtype, and at most 1/4. A sum that is near no whole
+            number is drawn with a phantom unit (`khot/sampling/_draw.py`). Units at
+            exactly 0 or 1 get that always.
+        k: if given, the first argument holds logits, and pi = sigmoid_topk(logits, k).
+        num_samples: how many draws of each row, as a new first dimension. The first
+            is the draw without it.
         dim: the dimension that holds the n units.
         generator: where the randomness comes from; torch's own if None.
         seeds: instead, int64 of a shape that broadcasts to that of pi without
@@ -61,12 +67,13 @@ def tournament_pivotal(
             bit, alone or in any batch. `row_seeds` makes them.
 
     Returns:
-        Tensor of pi's shape and dtype, of zeros and exactly k ones along `dim`.
+        Tensor of pi's shape and dtype, after num_samples if given, of zeros and
+        exactly k ones along `dim`; floor(k) or floor(k) + 1 if k is not whole.
 
     Raises:
         TypeError: an argument is of the wrong type or dtype.
-        ValueError: a shape does not fit, a value is not in [0, 1], the sum is not
-            whole, or both generator and seeds are given.
+        ValueError: a shape does not fit, a value is out of range, or both
+            generator and seeds are given.
 
     Gradient:
         None: a draw is constant wherever it is differentiable. `khot.pi_st` is
@@ -82,54 +89,38 @@ def tournament_pivotal(
         Deville and Tillé (1998), Unequal probability sampling without replacement
         through a splitting method, the pivotal method.
     """
-    pi = _checks.check_scores(_WHO, pi, dim, name="pi").detach()
-    units_last = pi.movedim(dim, -1)
-    rows = units_last.shape[:-1]
-    seed = _random.seeds_for(_WHO, seeds, generator, rows, pi.device)
-    p = units_last.reshape(-1, pi.shape[dim])
-    work = p.to(_checks.work_dtype(pi))
-    _refuse_values(work, p.dtype)
-    z = _draw(work, seed).to(pi.dtype)
-    return z.reshape(units_last.shape).movedim(-1, dim)
+    return sample(
+        "tournament_pivotal",
+        _fight,
+        pi,
+        k,
+        num_samples=num_samples,
+        dim=dim,
+        generator=generator,
+        seeds=seeds,
+    )
 
 
-def _draw(p: Tensor, seeds: Tensor) -> Tensor:
-    """Rows p (R, n) and their seeds (R,) to rows of 0 and 1."""
+def _fight(p: Tensor, _k: Tensor, source: Source) -> Tensor:
+    """Rows p (R, n) to zeros and ones (S, R, n), as `_draw` has it."""
     n = p.shape[-1]
-    unit = _random.permutations(seeds, n)
-    u = _random.uniforms(seeds, n - 1, block=-(-n // 4))  # the blocks before have the order
-    z = torch.zeros_like(p)
+    unit = source.permutations(n)
+    u = source.uniforms(n - 1, block=-(-n // 4))  # the blocks before have the order
+    p = p.expand(unit.shape)
+    z = torch.zeros_like(p, memory_format=torch.contiguous_format)
     p = p.gather(-1, unit)
     while (fights := p.shape[-1] // 2) > 0:
         # an odd one out waits for the next round
         pairs, rest = slice(0, 2 * fights), slice(2 * fights, None)
-        a, b = p[:, pairs].unflatten(-1, (fights, 2)).unbind(-1)
-        first, second = unit[:, pairs].unflatten(-1, (fights, 2)).unbind(-1)
+        a, b = p[..., pairs].unflatten(-1, (fights, 2)).unbind(-1)
+        first, second = unit[..., pairs].unflatten(-1, (fights, 2)).unbind(-1)
         total = a + b
         light = total <= 1
-        first_goes_on = (u[:, :fights] * total < a) | (b == 0)
-        first_gets_one = (u[:, :fights] * ((1 - a) + (1 - b)) < 1 - b) | (a == 1)
+        first_goes_on = (u[..., :fights] * total < a) | (b == 0)
+        first_gets_one = (u[..., :fights] * ((1 - a) + (1 - b)) < 1 - b) | (a == 1)
         stays = torch.where(light, first_goes_on, ~first_gets_one)
         z.scatter_(-1, torch.where(stays, second, first), (~light).to(z.dtype))
-        p = torch.cat((torch.where(light, total, total - 1), p[:, rest]), -1)
-        unit = torch.cat((torch.where(stays, first, second), unit[:, rest]), -1)
-        u = u[:, fights:]
+        p = torch.cat((torch.where(light, total, total - 1), p[..., rest]), -1)
+        unit = torch.cat((torch.where(stays, first, second), unit[..., rest]), -1)
+        u = u[..., fights:]
     return z.scatter_(-1, unit, (p > 0.5).to(z.dtype))
-
-
-def _refuse_values(p: Tensor, dtype: torch.dtype) -> None:
-    """Refuse what only the values show; one look at the device when all is well."""
-    bad_p = ~((p >= 0) & (p <= 1)).all(-1)
-    total = p.sum(-1)
-    k = total.round()
-    allowed = (max(1e-6, 4 * torch.finfo(dtype).eps) * k.clamp(min=1)).clamp(max=0.25)
-    bad_sum = ~((total - k).abs() <= allowed)
-    if not bool((bad_p | bad_sum).any()):
-        return
-    if bad_p.any():
-        got = f"another value in {int(bad_p.sum())} of {len(p)} rows"
-        _checks.refuse(_WHO, "pi must be in [0, 1]", got)
-    got = f"another in {int(bad_sum.sum())} of {len(p)} rows"
-    if len(p) == 1:
-        got = f"{float(total):.6g}, off by {float((total - k).abs()):.1g}"
-    _checks.refuse(_WHO, "pi must have a whole sum in each row", got)

@@ -22,11 +22,13 @@ import khot
 ROOT = Path(__file__).parents[2]
 
 
-def arguments(description: str) -> argparse.Namespace:
-    """The options every benchmark has: --smoke and --out."""
+def arguments(description: str, **files: str) -> argparse.Namespace:
+    """The options every benchmark has, --smoke and --out, and files it may write, by name."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--smoke", action="store_true", help="tiny sizes, to see that it runs")
     parser.add_argument("--out", type=Path, help="folder for the CSV; none is written without it")
+    for name, content in files.items():
+        parser.add_argument(f"--{name}", type=Path, help=content)
     return parser.parse_args()
 
 

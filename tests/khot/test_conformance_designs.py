@@ -6,8 +6,17 @@ import torch
 import khot
 from khot import testing
 
-ROWS = pytest.mark.parametrize("row", khot.operators("design"), ids=lambda row: row.name)
-pytestmark = [ROWS, pytest.mark.usefixtures("path")]
+# a design without a kernel of its own goes one way, the usual one
+USUAL = "native" if khot.native_info().in_use else "torch"
+CASES_OF_ROWS = [
+    pytest.param(row, path, id=f"{row.name}-{path}" if row.native else row.name)
+    for row in khot.operators("design")
+    for path in (("native", "torch") if row.native else (USUAL,))
+]
+pytestmark = [
+    pytest.mark.parametrize(("row", "path"), CASES_OF_ROWS, indirect=["path"]),
+    pytest.mark.usefixtures("path"),
+]
 
 
 def probabilities(*shape: int, k: int, seed: int = 0) -> torch.Tensor:
@@ -23,36 +32,151 @@ CASES = {
 }
 
 
+def many(row):
+    """The design as `testing` calls it, with samples of one row for its rows: tables serve all."""
+
+    def design(pi: torch.Tensor, *, seeds: torch.Tensor) -> torch.Tensor:
+        return row.function(pi[0], num_samples=len(pi), seeds=seeds[0])
+
+    return design
+
+
 @pytest.mark.parametrize("pi", CASES.values(), ids=CASES)
 def test_inclusion_probabilities_are_pi_where_promised(row, pi):
     if row.exact:
-        testing.check_inclusion(row.function, pi)
+        testing.check_inclusion(many(row), pi, draws=30_000)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(("n", "k"), [(1, 0), (1, 1), (2, 1), (9, 9), (50, 7), (784, 50)])
 def test_size_is_fixed_where_promised(row, n, k, dtype):
     if row.fixed_size:
         pi = probabilities(n, k=k).to(dtype)
-        testing.check_fixed_size(row.function, pi, draws=100)
+        testing.check_fixed_size(many(row), pi, draws=100)
+
+
+@pytest.mark.parametrize("off", [-9e-7, -3e-9, 3e-9, 9e-7])
+def test_size_is_fixed_when_the_sum_is_off_by_rounding(row, off):
+    rows = ([0.5 + off, 0.5], [1.0, off + 0.3, 0.7, 0.0], [0.1] * 9 + [0.1 + off], [1.0, 1 - 9e-7])
+    if row.fixed_size:
+        for pi in rows:
+            testing.check_fixed_size(many(row), torch.tensor(pi).double())
+
+
+@pytest.mark.parametrize(
+    ("pi", "wanted"),
+    [
+        ([0.0], [0]),
+        ([1.0], [1]),
+        ([0.0] * 7, [0] * 7),
+        ([1.0] * 7, [1] * 7),
+        ([1.0, 0.0, 1.0, 0.0, 1.0], [1, 0, 1, 0, 1]),
+        ([5e-324, 0.0, 1.0], [0, 0, 1]),
+    ],
+)
+def test_no_choice_is_left(row, pi, wanted):
+    z = row.function(torch.tensor(pi).double(), num_samples=1000, seeds=torch.tensor(0))
+    assert torch.equal(z, torch.tensor(wanted).double().expand(1000, -1))
 
 
 @pytest.mark.parametrize("n", [5, 77, 784])
 def test_a_row_depends_on_its_seed_and_pi_alone(row, n):
     pi, seeds = probabilities(8, n, k=3).float(), khot.row_seeds(5, 8)
+    if not row.whole_k:
+        pi[::3, 0] *= 0.5  # these need a phantom unit, the others do not
     whole = row.function(pi, seeds=seeds)
     assert torch.equal(row.function(pi, seeds=seeds), whole)
-    for b in range(8):
+    for b in (0, 4, 7):
         assert torch.equal(row.function(pi[b], seeds=seeds[b]), whole[b])
     chunks = [row.function(pi[i : i + 3], seeds=seeds[i : i + 3]) for i in (0, 3, 6)]
     assert torch.equal(torch.cat(chunks), whole)
+
+
+def test_a_row_is_the_same_anywhere_in_a_large_batch_at_any_number_of_threads(row):
+    n, rows = 67, 997  # vector loops and threads end in the middle of rows
+    pi, seeds = probabilities(rows, n, k=20), khot.row_seeds(1, rows)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        one = row.function(pi, seeds=seeds)
+        assert torch.equal(row.function(pi[1:], seeds=seeds[1:]), one[1:])
+        torch.set_num_threads(3)
+        assert torch.equal(row.function(pi, seeds=seeds), one)
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.gpu
+def test_a_row_is_the_same_on_another_device(row):
+    pi, seeds = probabilities(50, 67, k=20), khot.row_seeds(1, 50)
+    there = row.function(pi.cuda(), num_samples=3, seeds=seeds.cuda())
+    assert torch.equal(there.cpu(), row.function(pi, num_samples=3, seeds=seeds))
+
+
+def test_samples_are_a_first_dimension_and_the_first_is_the_draw_without_them(row):
+    pi, seeds = probabilities(3, 4, 30, k=7), khot.row_seeds(0, 12).reshape(3, 4)
+    z = row.function(pi, num_samples=5, seeds=seeds)
+    assert z.shape == (5, 3, 4, 30)
+    assert torch.equal(z[0], row.function(pi, seeds=seeds))
+    assert torch.equal(z[:3], row.function(pi, num_samples=3, seeds=seeds))
+    assert len(z.flatten(1).unique(dim=0)) == (5 if row.random else 1)
+    assert row.function(pi, num_samples=0, seeds=seeds).shape == (0, 3, 4, 30)
+    moved = row.function(pi.movedim(-1, 1), num_samples=5, dim=1, seeds=seeds)
+    assert torch.equal(moved.movedim(2, -1), z)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_logits_and_k_draw_what_their_probabilities_draw(row, dtype):
+    logits = torch.randn(6, 40, generator=torch.Generator().manual_seed(0)).to(dtype)
+    k, seeds = torch.tensor([0.0, 1, 7, 20, 39, 40], dtype=dtype), khot.row_seeds(0, 6)
+    if not row.whole_k:
+        k[3] = 20.25  # at which a sum is not judged by its rounding
+    pi = khot.sigmoid_topk(logits, k)
+    wanted = row.function(pi.double() if dtype == torch.float64 else pi, seeds=seeds)
+    got = row.function(logits, k, seeds=seeds)
+    assert got.dtype == dtype
+    whole = k == k.round()
+    assert torch.equal(got[whole], wanted[whole])
+    if row.fixed_size:
+        assert torch.equal(got.sum(-1)[whole], k[whole])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_logits_of_half_precision_keep_k(row, dtype):
+    logits = torch.randn(20, 784, generator=torch.Generator().manual_seed(0)).to(dtype)
+    logits[:, ::3] = -torch.inf
+    z = row.function(logits, 50, seeds=khot.row_seeds(0, 20))
+    assert z.dtype == dtype and bool((z[:, ::3] == 0).all())
+    if row.fixed_size:
+        assert bool((z.float().sum(-1) == 50).all())
+
+
+@pytest.mark.parametrize("k", [0.25, 2.5, 4.999, 7.75])
+def test_a_fractional_k_has_the_sizes_and_the_inclusion_probabilities_promised(row, k):
+    if not row.exact:
+        return
+    draws, floor = 30_000, int(k)
+    logits = torch.linspace(-2, 2, 8).double()
+    pi = khot.sigmoid_topk(logits, k)
+    for z in (
+        row.function(pi, num_samples=draws, seeds=torch.tensor(0)),
+        row.function(logits, k, num_samples=draws, seeds=torch.tensor(1)),
+    ):
+        more = z.sum(-1) - floor
+        assert bool(((more == 0) | (more == 1)).all())
+        # corrected Equation 15: one more than the floor with probability k - floor
+        chance = k - floor
+        assert abs(float(more.mean()) - chance) <= 5 * (chance * (1 - chance) / draws) ** 0.5
+        errors = (pi * (1 - pi) / draws).sqrt()
+        assert bool(((z.mean(0) - pi).abs() <= 5 * errors).all())
 
 
 def test_one_seed_serves_all_rows_and_two_seeds_differ(row):
     pi = probabilities(50, k=20).expand(4, -1)
     same = row.function(pi, seeds=torch.tensor(3))
     assert torch.equal(same, same[:1].expand(4, -1))
-    assert len(row.function(pi, seeds=khot.row_seeds(0, 4)).unique(dim=0)) == 4
+    drawn = row.function(pi, seeds=khot.row_seeds(0, 4)).unique(dim=0)
+    assert len(drawn) == (4 if row.random else 1)
 
 
 def test_dim_is_the_one_of_the_units(row):
@@ -77,6 +201,13 @@ def test_input_is_left_alone_and_may_lie_anywhere(row):
 
 def test_no_rows_give_no_rows(row):
     assert row.function(torch.empty(3, 0, 5)).shape == (3, 0, 5)
+    assert row.function(torch.empty(3, 0, 5), 2, num_samples=4).shape == (4, 3, 0, 5)
+
+
+def test_there_is_no_gradient(row):
+    pi = torch.full((4,), 0.5, requires_grad=True)
+    assert not row.function(pi).requires_grad
+    assert not row.function(pi, torch.tensor(2.0, requires_grad=True)).requires_grad
 
 
 HALF = torch.tensor([0.5, 0.5])
@@ -94,6 +225,20 @@ REFUSALS = {
     "a seed": (HALF, {"seeds": 1}, TypeError, "seeds must be a torch.Tensor; got int"),
     "float seeds": (HALF, {"seeds": torch.ones(())}, TypeError, "seeds must be int64; got float32"),
     "more seeds": (HALF, {"seeds": torch.arange(2)}, ValueError, r"shape \(\); got shape \(2,\)"),
+    "logits in a list": ([0.5], {"k": 1}, TypeError, "logits must be a torch.Tensor; got list"),
+    "NaN logits": (
+        torch.tensor([1, torch.nan]),
+        {"k": 1},
+        ValueError,
+        "must hold finite numbers or -inf; got NaN or",
+    ),
+    "k > n": (HALF, {"k": 3}, ValueError, r"k must be in \[0, n\].*; got k = 3 for n = 2"),
+    "k > unmasked": (torch.tensor([1, -torch.inf]), {"k": 2}, ValueError, r"k must be in \[0, n\]"),
+    "k < 0": (HALF, {"k": -1}, ValueError, r"k must be in \[0, n\]"),
+    "k of words": (HALF, {"k": "2"}, TypeError, "k must be a number or a tensor; got str"),
+    "many k": (HALF, {"k": torch.ones(2)}, ValueError, "k must broadcast to the rows"),
+    "half a sample": (HALF, {"num_samples": 0.5}, TypeError, "num_samples must be an integer"),
+    "samples < 0": (HALF, {"num_samples": -1}, ValueError, r"num_samples must be in .*; got -1"),
 }
 FRACTIONS = {
     "one row": (
@@ -117,3 +262,7 @@ def test_a_sum_that_is_not_whole_is_refused_where_promised(row, case):
     if row.whole_k:
         with pytest.raises(ValueError, match=f"^{row.name}: .*{case[1]}"):
             row.function(case[0])
+        with pytest.raises(ValueError, match=f"^{row.name}: k must be whole; got 1.5, off by 0.5"):
+            row.function(HALF, 1.5)
+    else:
+        assert row.function(case[0]).shape == case[0].shape

@@ -5,6 +5,7 @@ import torch
 
 import khot
 from khot import _random
+from khot._random import Source
 
 
 def tensors(*words: int) -> tuple[torch.Tensor, ...]:
@@ -110,16 +111,44 @@ def test_rows_draws_and_samples_are_uncorrelated(seeds):
 
 def test_a_row_depends_on_its_seed_only():
     seeds = khot.row_seeds(0, 33)
-    for draw in (_random.uniforms, _random.permutations):
-        whole = draw(seeds, 77)
-        assert torch.equal(whole[5:6], draw(seeds[5:6], 77))
+    for draw in (Source.words, Source.uniforms, Source.permutations, Source.shuffles):
+        whole = draw(Source(seeds, 3), 77)
+        assert whole.shape == (3, 33, 77)
+        assert torch.equal(whole[:, 5:6], draw(Source(seeds[5:6], 3), 77))
+        assert torch.equal(whole[:1], draw(Source(seeds), 77))
+        assert torch.equal(whole[:, 4:9], draw(Source(seeds, 3)[slice(4, 9)], 77))
     assert torch.equal(_random.uniforms(seeds, 9), _random.uniforms(seeds, 77)[:, :9])
 
 
-def test_permutations_are_permutations_and_all_are_as_likely():
-    drawn = _random.permutations(khot.row_seeds(0, 24_000), 4)
+@pytest.mark.parametrize(("count", "block"), [(1, 0), (5, 3), (784, 196), (1025, 2**31), (3000, 7)])
+def test_kernels_give_the_numbers_of_torch(count, block):
+    if not khot.native_info().in_use:
+        pytest.skip(f"needs the C kernels: {khot.native_info().reason}")
+    source = Source(torch.cat((khot.row_seeds(0, 5), torch.tensor([0, -1]))), 3)
+    for sample in range(3):
+        options = {"sample": sample, "block": block}
+        wanted = _random.words(source.seeds, count, **options)
+        assert torch.equal(source.words(count, block=block)[sample], wanted)
+        wanted = _random.uniforms(source.seeds, count, **options)
+        assert torch.equal(source.uniforms(count, block=block)[sample], wanted)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 10, 77, 300])
+def test_shuffles_are_those_of_fisher_and_yates(n):
+    source = Source(khot.row_seeds(n, 20))
+    for row, words in zip(source.shuffles(n)[0].tolist(), source.words(n)[0].tolist(), strict=True):
+        order = [0] * n
+        for i, word in enumerate(words):
+            j = (word * (i + 1)) >> 32
+            order[i], order[j] = order[j], i
+        assert row == order
+
+
+@pytest.mark.parametrize("draw", [Source.permutations, Source.shuffles])
+def test_orders_are_permutations_and_all_are_as_likely(draw):
+    drawn = draw(Source(khot.row_seeds(0, 24_000)), 4)[0]
     assert torch.equal(drawn.sort(-1).values, torch.arange(4).expand(24_000, 4))
     counts = drawn.unique(dim=0, return_counts=True)[1]
     assert len(counts) == 24
     assert float(((counts - 1000) ** 2 / 1000).sum()) < 23 + 5 * 46**0.5
-    assert _random.permutations(khot.row_seeds(0, 2), 1).tolist() == [[0], [0]]
+    assert draw(Source(khot.row_seeds(0, 2)), 1).tolist() == [[[0], [0]]]

@@ -33,11 +33,11 @@ def wrong_signature(scores, count):
         ({"name": "wrong_signature", "function": wrong_signature}, "signature must be"),
         (
             {"row": "tournament_pivotal", "name": "sigmoid_topk", "function": khot.sigmoid_topk},
-            r"signature must be \(pi, \*, ..., dim, generator, seeds\); got \['x', 'k'",
+            r"signature must be \(pi, k, \*, ..., num_samples, dim, generator, seeds\); got \['x'",
         ),
         (
             {"row": "pi_st", "name": "sigmoid_topk", "function": khot.sigmoid_topk},
-            r"signature must be \(logits, k, \*, ..., dim, generator, seeds\)",
+            r"signature must be \(logits, k, \*, ..., num_samples, dim, generator, seeds\)",
         ),
         ({"row": "pi_st", "differentiable_in": ("x",)}, "differentiable_in must name arguments"),
     ],

@@ -222,6 +222,82 @@ def test_rows_can_be_solved_in_float32_where_there_is_no_float64(monkeypatch):
         assert float(p.double().sum()) == pytest.approx(k, rel=1e-6), name
 
 
+# the same bits
+
+
+def hard_batch(rows: int, n: int, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
+    """x of every spread, k, and a cotangent."""
+    x = normal(rows, n) * torch.logspace(-1, 2.5, rows, dtype=torch.float64).unsqueeze(-1)
+    k = torch.linspace(0.1, 0.9, rows, dtype=torch.float64) * n
+    return x.to(dtype), k, normal(rows, n, seed=1).to(dtype)
+
+
+def relaxed(x, k, g):
+    """p and the cotangents of x and k."""
+    x, k = x.clone().requires_grad_(), k.clone().requires_grad_()
+    p = khot.sigmoid_topk(x, k)
+    return p.detach(), *torch.autograd.grad(p, (x, k), g)
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("n", [1, 5, 13, 64, 784, 10_001])
+def test_a_row_and_its_gradient_have_the_same_bits_in_any_batch(n, dtype):
+    x, k, g = hard_batch(21, n, dtype)
+    whole = relaxed(x, k, g)
+    for b in range(0, 21, 4):
+        for rows in (slice(b, b + 1), slice(b, None)):
+            part = relaxed(x[rows], k[rows], g[rows])
+            assert all(torch.equal(p[0], w[b]) for p, w in zip(part, whole, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize(("rows", "n"), [(1, 300_001), (2, 200_000), (3, 70_000), (64, 784)])
+def test_threads_change_no_bit_of_the_kernels(path, rows, n, dtype):
+    if path == "torch":
+        return  # not promised: torch splits the sum of a row
+    x, k, g = hard_batch(rows, n, dtype)
+    before = torch.get_num_threads()
+    try:
+        found = []
+        for threads in (1, 2, 3, 7):
+            torch.set_num_threads(threads)
+            found.append(relaxed(x, k, g))
+    finally:
+        torch.set_num_threads(before)
+    for others in found[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(found[0], others, strict=True))
+
+
+# ties: the rounding of equal terms all goes one way
+
+
+def test_clusters_of_equal_scores_sum_to_k_in_float32():
+    generator = torch.Generator().manual_seed(0)
+    for n in (135, 375, 987, 2991):
+        apart = torch.rand(512, 1, generator=generator) * 30
+        x = (torch.rand(512, n, generator=generator) > 0.5) * apart
+        k = torch.rand(512, generator=generator) * n
+        total = khot.sigmoid_topk(x, k).double().sum(-1)
+        assert float(((total - k.double()).abs() / k).max()) <= 4e-7
+
+
+# memory
+
+
+def test_forward_and_backward_hold_two_copies_beyond_input_and_output(path):
+    if path == "torch":
+        return
+    x, g = torch.randn(4, 100_000, requires_grad=True), torch.randn(4, 100_000)
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities, profile_memory=True) as profile:
+        torch.autograd.grad(khot.sigmoid_topk(x, 1000), x, g)
+    events = profile.profiler.kineto_results.events()
+    held = [event.nbytes() for event in events if event.name() == "[memory]"]
+    peak = max(torch.tensor(held).cumsum(0).tolist())
+    assert x.nbytes < peak <= 3 * x.nbytes  # p is the output
+
+
 @pytest.mark.gpu
 def test_cuda_agrees_with_the_cpu():
     x = normal(16, 784)

@@ -34,7 +34,7 @@ def item(x: np.ndarray, k: float | list[float] = 3.0, **fields) -> pb.RelaxItem:
 
 
 def draw(x: np.ndarray, k: float = 3.0, **fields) -> pb.SampleItem:
-    given = {"operator": "tournament_pivotal", "scores": to_tensor(x), "k": [k]}
+    given = {"operator": "pivotal", "scores": to_tensor(x), "k": [k]}
     return pb.SampleItem(**given | fields)
 
 
@@ -59,6 +59,25 @@ def test_relax_is_the_library_call(server, shape, dtype):
     assert result.timing.compute.ToNanoseconds() > 0
 
 
+@pytest.mark.parametrize("name", ["soft_topk", "sparse_topk", "renorm_sigmoid_topk"])
+def test_every_relaxation_with_a_k_for_each_row_is_served(server, name):
+    x, k, tau = scores(4, 20), [1.0, 2.5, 0.0, 20.0], [0.5, 1.0, 2.0, 3.0]
+    (result,) = relax(server, item(x, k, tau=tau, operator=name))
+    row = khot.operator(name)
+    temperature = {row.tau_keyword: torch.tensor(tau)}
+    wanted = row.function(torch.from_numpy(x), torch.tensor(k), **temperature)
+    assert np.array_equal(from_tensor(result.soft), wanted.numpy())
+
+
+@pytest.mark.parametrize("row", khot.operators("design"), ids=lambda row: row.name)
+def test_every_design_is_served(server, row):
+    x = scores(4, 20)
+    (result,) = sample(server, draw(x, seed=5, operator=row.name))
+    pi = khot.sigmoid_topk(torch.from_numpy(x), 3)
+    wanted = row.function(pi, seeds=khot.row_seeds(5, 4)).numpy()
+    assert np.array_equal(unpacked(result.mask), wanted != 0)
+
+
 def test_k_and_tau_may_differ_by_row(server):
     x, k, tau = scores(4, 20), [1.0, 2.5, 0.0, 20.0], [0.5, 1.0, 2.0, 3.0]
     (result,) = relax(server, item(x, k, tau=tau))
@@ -73,7 +92,9 @@ def test_sample_is_the_library_call(server, shape, dtype):
     (result,) = sample(server, draw(x, seed=42, tau=[0.7]))
     seeds = khot.row_seeds(42, 1 if len(shape) == 1 else shape[0])
     rows = torch.from_numpy(x).reshape(-1, shape[-1])
-    wanted = khot.pi_st(rows, 3, tau=0.7, seeds=seeds).numpy().reshape(shape)
+    rows = rows.float() if dtype == "float16" else rows  # whose sums stay whole
+    pi = khot.sigmoid_topk(rows, 3, tau=0.7)
+    wanted = khot.pivotal(pi, seeds=seeds).numpy().reshape(shape)
     assert result.seed == 42
     assert np.array_equal(unpacked(result.mask), wanted != 0)
 
@@ -113,7 +134,8 @@ def test_an_item_does_not_depend_on_its_company(server):
 
 def test_operators_are_the_registry(server):
     listed = server.khot.ListOperators(pb.ListOperatorsRequest(), timeout=30).operators
-    served = [row for row in khot.operators() if row.kind in ("relaxation", "design")]
+    relaxations = [r for r in khot.operators("relaxation") if r.fractional_k and not r.ranked]
+    served = [*relaxations, *khot.operators("design")]
     assert [row.name for row in listed] == [row.name for row in served]
     kinds = {pb.OPERATOR_KIND_RELAXATION: "relaxation", pb.OPERATOR_KIND_DESIGN: "design"}
     assert [kinds[row.kind] for row in listed] == [row.kind for row in served]
@@ -126,12 +148,13 @@ BAD = {
     "an unknown operator": (
         {"operator": "softmax"},
         "items[0].operator",
-        "must be one of sigmoid_topk; got 'softmax'",
+        "must be one of sigmoid_topk, soft_topk, sparse_topk, renorm_sigmoid_topk, "
+        "softmax_topk; got 'softmax'",
     ),
     "a design to relax with": (
         {"operator": "tournament_pivotal"},
         "items[0].operator",
-        "must be one of sigmoid_topk; got 'tournament_pivotal', which is for Sample",
+        "softmax_topk; got 'tournament_pivotal', which is for Sample",
     ),
     "no dtype": ({"scores": Tensor(shape=[1], data=b"1234")}, "items[0].scores", "got number 0"),
     "integers": (
@@ -191,9 +214,10 @@ def test_a_bad_item_of_the_same_batch_fails_alone(server):
     assert results[0].soft == results[3].soft
 
 
-def test_a_fractional_k_is_refused_by_a_design(server):
-    (result,) = sample(server, draw(scores(5), 2.5))
-    assert result.status.code == INVALID and "whole" in result.status.message
+def test_a_fractional_k_is_refused_by_a_design_that_needs_a_whole_one(server):
+    refused, drawn = sample(server, draw(scores(5), 2.5, operator="topk"), draw(scores(5), 2.5))
+    assert refused.status.code == INVALID and "whole" in refused.status.message
+    assert drawn.status.code == 0 and unpacked(drawn.mask).sum() in (2, 3)
 
 
 def decoded(status: pb.ItemStatus) -> dict[str, str]:

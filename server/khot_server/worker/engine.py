@@ -50,7 +50,7 @@ class Engine:
         rows = [
             OperatorInfo(row.name, row.kind, row.summary, row.reference, properties(row))
             for row in khot.operators()
-            if row.kind in ("relaxation", "design")
+            if _served(row)
         ]
         return Hello(rows, str(self.device), pid)
 
@@ -91,7 +91,9 @@ class Engine:
             soft, diagnostics = khot.sigmoid_topk_with_diagnostics(scores, k, tau=tau)
             stats.add(diagnostics)
         else:
-            soft = khot.operator(request.operator).function(scores, k, tau=tau)
+            row = khot.operator(request.operator)
+            assert isinstance(row, khot.Relaxation)
+            soft = row.function(scores, k, **{row.tau_keyword: tau})
         if request.kind == "relaxation":
             torch.from_numpy(view.result[rows]).copy_(soft)
             return
@@ -104,6 +106,13 @@ class Engine:
     def _put(self, array: Array) -> Tensor:
         """The array on the device; on a CPU it is the shared memory itself."""
         return torch.from_numpy(array).to(self.device)
+
+
+def _served(row: khot.Operator) -> bool:
+    """Whether a batch of rows with a k and a temperature each can go to this operator."""
+    if isinstance(row, khot.Relaxation):
+        return row.fractional_k and not row.ranked
+    return isinstance(row, khot.Design)
 
 
 class _Views:

@@ -1,0 +1,249 @@
+r"""The map p = sigmoid(x / tau + c), c such that p sums to k, in every mode of torch.
+
+`_solve.py` says how c is found, `_implicit.py` how p is differentiated; here are the
+ways that lead there: the kernel alone where nothing watches, an autograd.Function for
+torch.func and forward mode, an opaque operator for torch.compile, and where torch.func is
+at work inside torch.compile, torch operations about an opaque c.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from khot import _checks
+from khot._implicit import backward, jvp, polished
+from khot._native import sigmoid_topk as native
+from khot._rows import (
+    as_rows,
+    even,
+    flattened,
+    folded,
+    functorch_active,
+    names_of,
+    refuse_values,
+    transformed,
+    unflattened,
+)
+from khot._sinkhorn import sinkhorn_shift
+from khot._solve import Diagnostics, Root, scale, solve_shift
+
+Number = float | Tensor
+Solved = tuple[Tensor, Tensor, Tensor, Tensor]  # p (R, n), and columns: c, iterations, fallback
+
+# Root finders by name: scores (R, n), k and n (R, 1) -> the root of each row.
+SOLVERS: dict[str, Callable[[Tensor, Tensor, Tensor], Root]] = {
+    "halley": solve_shift,
+    "sinkhorn": sinkhorn_shift,
+}
+
+
+def relax(
+    who: str, x: Tensor, k: Number, tau: Number, dim: int, *, solver: str = "halley"
+) -> Tensor:
+    """The map, for the public function `who`, which the messages name."""
+    if solver == "halley" and not transformed() and isinstance(x, Tensor) and native.accepts(x):
+        names = names_of(who)
+        _checks.check_scores(who, x, dim, name=names.scores)
+        rows, shape = as_rows(x, dim)
+        k = _checks.number_or_column(who, "k", k, x, shape)
+        tau = _checks.number_or_column(who, names.tau, tau, x, shape)
+        if native.accepts(*(column for column in (k, tau) if isinstance(column, Tensor))):
+            return unflattened(_plain(rows, k, tau, who), x, dim)
+    rows, k, tau = flattened(who, x, k, tau, dim)
+    return unflattened(_solve(rows, k, tau, who, solver)[0], x, dim)
+
+
+def relax_with_diagnostics(
+    who: str, x: Tensor, k: Number, tau: Number, dim: int, *, solver: str = "halley"
+) -> tuple[Tensor, Diagnostics]:
+    """The same, and how each row was solved."""
+    rows, k, tau = flattened(who, x, k, tau, dim)
+    p, *columns = _solve(rows, k, tau, who, solver)
+    c, iterations, fallback = (column.squeeze(-1) for column in columns)
+    n = (rows > -torch.inf).sum(-1)
+    wanted, total = k.detach().squeeze(-1).expand(n.shape), p.detach().sum(-1, dtype=k.dtype)
+    smaller = torch.minimum(wanted, n - wanted).clamp(min=torch.finfo(k.dtype).tiny)
+    residual = torch.where((wanted > 0) & (wanted < n), (total - wanted).abs() / smaller, 0.0)
+    shape = x.movedim(dim, -1).shape[:-1]
+    found = (column.reshape(shape) for column in (c.detach(), iterations, residual, fallback))
+    return unflattened(p, x, dim), Diagnostics(*found)
+
+
+def _solve(x: Tensor, k: Tensor, tau: Tensor, who: str, solver: str) -> Solved:
+    """p, c, iterations and fallback, under any transformation."""
+    if not torch.compiler.is_compiling():
+        return _eager(x, k, tau, who, solver)
+    # torch.compile cannot trace the search for the root, and gives up on a Function with a jvp
+    if not functorch_active():
+        solved: Solved = _compiled(x, k, tau, who, solver)
+        return solved
+    # and an opaque step has no jvp: only c is opaque, a constant that torch operations polish
+    c, iterations, fallback = _shift(x.detach(), k.detach(), tau.detach(), who, solver)
+    return *polished(x, k, tau, c), iterations, fallback
+
+
+class _Plain(torch.autograd.Function):
+    """(x, k, tau) -> p on the kernel alone, k and tau columns or numbers.
+
+    In the old form, without setup_context, whose binding of arguments costs more than a
+    small row; so it knows no transformation, and for higher derivatives it goes the
+    general way again.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, k: Number, tau: Number, who: str) -> Tensor:
+        solved = native.relax(x, k, tau)
+        if solved is None:
+            refuse_values(who, x, _column(k, x), _column(tau, x))
+            raise AssertionError(f"{who}: the kernel must refuse what torch refuses")
+        p, ctx.c = solved
+        ctx.numbers, ctx.who = (k, tau), who
+        if isinstance(k, Tensor) or isinstance(tau, Tensor):
+            # kept as what they are inputs of, and watched for changes in place
+            columns = (value if isinstance(value, Tensor) else None for value in (k, tau))
+            ctx.numbers = tuple(None if isinstance(value, Tensor) else value for value in (k, tau))
+            ctx.save_for_backward(x, p, *columns)
+        else:
+            ctx.save_for_backward(x, p)
+        return p
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        x, p, *columns = ctx.saved_tensors
+        k, tau = ctx.numbers
+        if columns:
+            k = columns[0] if k is None else k
+            tau = columns[1] if tau is None else tau
+        _, needs_k, needs_tau, _ = ctx.needs_input_grad
+        if not torch.is_grad_enabled() and native.accepts(g):
+            needs = {"needs_k": needs_k, "needs_tau": needs_tau}
+            return *native.backward(g, x, k, tau, ctx.c, p=p, **needs), None
+        k, tau = _column(k, x), _column(tau, x)
+        c = _eager(x, k, tau, ctx.who, "halley")[1] if torch.is_grad_enabled() else ctx.c
+        grad_x, grad_k, grad_tau = backward(g, None, x, k, tau, c)
+        return grad_x, grad_k if needs_k else None, grad_tau if needs_tau else None, None
+
+
+# The C++ method itself: Function.apply around it only serves transformations.
+_plain: Callable[[Tensor, Number, Number, str], Tensor] = super(
+    torch.autograd.Function, _Plain
+).apply
+
+
+def _column(value: Number, x: Tensor) -> Tensor:
+    if isinstance(value, Tensor):
+        return value
+    return torch.full((1, 1), value, dtype=_checks.work_dtype(x), device=x.device)
+
+
+class _Sigmoid(torch.autograd.Function):
+    """(x, k, tau) -> (p, c, iterations, fallback) for rows x (R, n), columns k and tau.
+
+    c is a differentiable output so that backward, written with it in torch
+    operations, can itself be differentiated. A column of one entry serves all
+    rows. Forward always sees plain tensors (under vmap they arrive folded), so
+    it may look at values and hand memory to the kernel.
+    """
+
+    @staticmethod
+    def forward(x: Tensor, k: Tensor, tau: Tensor, who: str, solver: str) -> Solved:
+        if solver == "halley" and native.accepts(x, k, tau):
+            solved = native.forward(x, k, tau)
+            if solved is not None:
+                return solved
+        return _forward(x, k, tau, who, solver)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Solved) -> None:
+        x, k, tau, _, _ = inputs
+        _, c, iterations, fallback = output
+        ctx.mark_non_differentiable(iterations, fallback)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(x, k, tau, c)
+        ctx.save_for_forward(x, k, tau, c)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor | None, grad_c: Tensor | None, *_: None) -> Any:
+        x, k, tau, c = ctx.saved_tensors
+        if g is None and grad_c is None:
+            return (None,) * 5
+        differentiated = torch.is_grad_enabled() or grad_c is not None
+        if g is not None and not differentiated and native.accepts(x, k, tau, c, g):
+            grads = native.backward(g, x, k, tau, c, needs_tau=ctx.needs_input_grad[2])
+        else:
+            grads = backward(g, grad_c, x, k, tau, c)
+        needed = zip(grads, ctx.needs_input_grad[:3], strict=True)
+        return *(grad if needs else None for grad, needs in needed), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, dx: Tensor | None, dk: Tensor | None, dtau: Tensor | None, *_: None) -> Any:
+        x, k, tau, c = ctx.saved_tensors
+        return *jvp(dx, dk, dtau, x, k, tau, c), None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> Any:
+        x, k, tau = folded(info.batch_size, in_dims[:3], *inputs[:3])
+        out = _eager(x, k, tau, *inputs[3:])
+        return tuple(part.unflatten(0, (info.batch_size, -1)) for part in out), (0, 0, 0, 0)
+
+
+_eager: Callable[[Tensor, Tensor, Tensor, str, str], Solved] = _Sigmoid.apply
+
+
+@torch.library.custom_op("khot::sigmoid_topk", mutates_args=())
+def _compiled(
+    x: Tensor, k: Tensor, tau: Tensor, who: str, solver: str
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The same map for torch.compile, which takes it as one opaque step."""
+    return _Sigmoid.forward(x, k, tau, who, solver)
+
+
+@_compiled.register_fake
+def _(x: Tensor, k: Tensor, *_: Any) -> Solved:
+    column = x.new_empty(x.shape[0], 1, dtype=k.dtype)
+    return x.new_empty(x.shape), column, column.to(torch.int32), column.to(torch.bool)
+
+
+_compiled.register_autograd(
+    lambda ctx, g, grad_c, *_: (*backward(g, grad_c, *ctx.saved_tensors), None, None),
+    setup_context=_Sigmoid.setup_context,
+)
+
+
+@torch.library.custom_op("khot::sigmoid_topk_shift", mutates_args=())
+def _shift(
+    x: Tensor, k: Tensor, tau: Tensor, who: str, solver: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    """c, iterations and fallback, without a gradient."""
+    return _Sigmoid.forward(x, k, tau, who, solver)[1:]
+
+
+@_shift.register_fake
+def _(x: Tensor, k: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
+    column = x.new_empty(x.shape[0], 1, dtype=k.dtype)
+    return column, column.to(torch.int32), column.to(torch.bool)
+
+
+@_shift.register_vmap
+def _(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> Any:
+    x, k, tau = folded(info.batch_size, in_dims[:3], *inputs[:3])
+    out = _shift(x, k, tau, *inputs[3:])
+    return tuple(part.unflatten(0, (info.batch_size, -1)) for part in out), (0, 0, 0)
+
+
+def _forward(x: Tensor, k: Tensor, tau: Tensor, who: str, solver: str) -> Solved:
+    """The reference, in torch operations, on any device."""
+    refuse_values(who, x, k, tau)
+    units = x.shape[-1]
+    x = even(x, -torch.inf)
+    s = scale(x, tau)
+    free = x > -torch.inf
+    n = free.sum(-1, keepdim=True).to(k.dtype)
+    k = k.expand_as(n)
+    root = SOLVERS[solver](s, k, n)
+    p = torch.sigmoid((s + root.c) + root.step)
+    p = torch.where(k >= n, 1.0, p).masked_fill(~free | (k <= 0), 0.0)
+    p = p.to(x.dtype).narrow_copy(-1, 0, units)  # no view: as the kernel and torch.compile have it
+    return p, root.c + root.step, root.iterations, root.bisections > 0

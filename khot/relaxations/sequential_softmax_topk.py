@@ -1,0 +1,110 @@
+r"""Sequential softmax: k softmaxes, each of what the last ones left.
+
+From alpha^1 = x, for j = 1, ..., k,
+
+    p^j = softmax(alpha^j / tau),    alpha^(j+1) = alpha^j + log(1 - p^j),
+
+and the result is the sum of the p^j. Were p^j a hard choice, log(1 - p^j) would be -inf
+there and 0 elsewhere: drawing without replacement.
+
+**Stability.** The softmaxes are of b = alpha / tau, from the row's greatest down. Where one
+unit takes nearly all, 1 - p cannot be had from p, which rounds to 1; but it is the sum of
+the others:
+
+    log(1 - p_i) = logsumexp_{l != i} b_l - logsumexp b,
+
+which is taken for the greatest b. The others have p <= 1/2 and log1p(-p). Everything is
+then finite and within rounding of the formula, whatever the spread: clamping 1 - p at some
+small number, as published code does, is another map for scores further apart than its log.
+"""
+
+import torch
+from torch import Tensor
+
+from khot._checks import refuse
+from khot._rows import count_units, flattened, kept, unflattened
+from khot._scores import rounded, scaled, softmax
+
+_WHO = "sequential_softmax_topk"
+
+
+def sequential_softmax_topk(
+    x: Tensor, k: int, *, tau: float | Tensor = 1.0, dim: int = -1
+) -> Tensor:
+    r"""Return the sum of k softmaxes, each with what was chosen before taken out.
+
+    .. math:: p = \sum_{j=1}^k p^j, \quad p^j = \operatorname{softmax}(\alpha^j / \tau), \quad
+              \alpha^1 = x, \ \alpha^{j+1} = \alpha^j + \log(1 - p^j)
+
+    Invariant to shifts of x, k/n as tau grows, the hard top-k as tau tends to 0; softmax at
+    k = 1.
+
+    What it lacks: entries may exceed 1 (at k = n = 2 and scores far apart they are 1.5 and
+    0.5); order is not kept at all temperatures, nor are all entries 1 at k = n. It is the
+    top-k for small tau, not for a large spread: at tau = 1 a unit that takes a whole softmax
+    falls to the level of the next, not below it, and takes half of that one too. k is one
+    whole number for all rows and has no gradient. The k steps one after the other take
+    O(n k) time and, if there is a gradient, memory; torch.compile unrolls them.
+
+    Args:
+        x: scores, float64, float32, bfloat16 or float16. -inf masks a unit: it
+            gets exactly 0 and a gradient of exactly 0. NaN and +inf are refused.
+        k: how many to choose, one whole number in [0, number of unmasked entries of each
+            row].
+        tau: temperature > 0, a number, or a tensor that broadcasts to the shape of x
+            without `dim`.
+        dim: the dimension that holds the n units.
+
+    Returns:
+        Tensor of x's shape and dtype, entries >= 0, summing to k along `dim`.
+
+    Raises:
+        TypeError: an argument is of the wrong type or dtype.
+        ValueError: a shape does not fit, or a value is out of range.
+
+    Gradient:
+        Exact, in x and tau, in reverse and forward mode and of any order; O(n k).
+
+    Example:
+        >>> import torch, khot
+        >>> khot.sequential_softmax_topk(torch.tensor([2.0, 1.0, 0.0, -1.0]), 2)
+        tensor([1.0843, 0.5841, 0.2399, 0.0917])
+
+    References:
+        Xie and Ermon (2019), Reparameterizable Subset Sampling via Continuous Relaxations,
+        Algorithm 2; Plötz and Roth (2018), Neural Nearest Neighbors Networks.
+    """
+    steps = _whole(k)
+    rows, column, tau = flattened(_WHO, x, k, tau, dim)
+    n = count_units(_WHO, rows, column, tau)
+    alpha, unmasked = scaled(rows, torch.ones_like(tau), centred=True)
+    lowest = torch.finfo(alpha.dtype).min / 5
+    p = 0 * alpha
+    # of a k that is to be refused when the compiled function runs, no more steps than units
+    for j in range(min(steps, rows.shape[-1])):
+        b, _ = scaled(torch.where(unmasked, alpha, -torch.inf), tau, centred=True)
+        p = p + softmax(b, unmasked)
+        if j + 1 < steps:
+            alpha = (alpha + _log_rest(b, unmasked)).clamp(min=lowest)
+    return unflattened(rounded(kept(p, n), x), x, dim)
+
+
+def _whole(k: object) -> int:
+    must = "k must be one whole number"
+    if isinstance(k, bool) or not isinstance(k, (int, float)):
+        refuse(_WHO, must, type(k).__name__, TypeError)
+    if isinstance(k, float) and not k.is_integer():
+        refuse(_WHO, must, str(k))
+    return int(k)
+
+
+def _log_rest(b: Tensor, unmasked: Tensor) -> Tensor:
+    """log(1 - softmax(b)) of the unmasked units, 0 of the others; finite if two are unmasked."""
+    least = torch.finfo(b.dtype).min
+    b = b.masked_fill(~unmasked, least)
+    top = b.argmax(-1, keepdim=True)
+    is_top = torch.arange(b.shape[-1], device=b.device) == top
+    others = b.masked_fill(is_top, least).logsumexp(-1, keepdim=True)
+    total = torch.logaddexp(others, b.gather(-1, top))
+    small = (b - total).masked_fill(is_top | ~unmasked, least)
+    return torch.where(is_top, others - total, torch.log1p(-small.exp()))

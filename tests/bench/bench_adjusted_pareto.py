@@ -1,0 +1,9 @@
+"""Adjusted Pareto sampling, as a multiple of Pareto sampling in plain torch operations.
+
+One thread.
+"""
+
+import designs
+
+if __name__ == "__main__":
+    designs.main("adjusted_pareto", __doc__)

@@ -1,0 +1,9 @@
+"""Gumbel top-k, as a multiple of Pareto sampling in plain torch operations.
+
+One thread.
+"""
+
+import designs
+
+if __name__ == "__main__":
+    designs.main("gumbel_topk", __doc__)

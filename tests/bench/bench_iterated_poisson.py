@@ -1,0 +1,9 @@
+"""Iterated Poisson sampling, as a multiple of Pareto sampling in plain torch operations.
+
+One thread.
+"""
+
+import designs
+
+if __name__ == "__main__":
+    designs.main("iterated_poisson", __doc__)

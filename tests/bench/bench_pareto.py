@@ -1,0 +1,9 @@
+"""Pareto sampling, as a multiple of Pareto sampling in plain torch operations.
+
+One thread.
+"""
+
+import designs
+
+if __name__ == "__main__":
+    designs.main("pareto", __doc__)

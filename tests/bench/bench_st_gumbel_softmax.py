@@ -1,0 +1,27 @@
+"""Straight-through Gumbel-softmax, forward and backward, as a multiple of sigmoid top-k's.
+
+One thread.
+"""
+
+from typing import Any
+
+from estimator_cost import main
+from torch import Tensor
+
+import khot
+
+SIZES = ((1, 8, 1), (128, 784, 1), (64, 10_000, 1))
+
+
+def st_gumbel_softmax(logits: Tensor, _k: int, **options: Any) -> Tensor:
+    """The only k it takes is 1, whatever sigmoid top-k has."""
+    return khot.st_gumbel_softmax(logits, 1, **options)
+
+
+if __name__ == "__main__":
+    main(
+        "st_gumbel_softmax",
+        __doc__.splitlines()[0],
+        {"st_gumbel_softmax": st_gumbel_softmax},
+        sizes=SIZES,
+    )

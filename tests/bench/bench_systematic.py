@@ -1,0 +1,9 @@
+"""Systematic sampling in random order, as a multiple of Pareto sampling in plain torch operations.
+
+One thread.
+"""
+
+import designs
+
+if __name__ == "__main__":
+    designs.main("systematic", __doc__)

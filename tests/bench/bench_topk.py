@@ -1,0 +1,9 @@
+"""Hard top-k, as a multiple of Pareto sampling in plain torch operations.
+
+One thread.
+"""
+
+import designs
+
+if __name__ == "__main__":
+    designs.main("topk", __doc__)
