@@ -16,7 +16,7 @@ probabilities are known.
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import bars
+import estimator_bars
 import harness
 import torch
 from torch import Tensor
@@ -72,7 +72,7 @@ def main() -> None:
     shown = [{key: f"{v:.4f}" if isinstance(v, float) else v for key, v in r.items()} for r in rows]
     harness.report("estimators", shown, options.out)
     if options.picture:
-        options.picture.write_text(bars.svg(rows, instances, draws))
+        options.picture.write_text(estimator_bars.svg(rows, instances, draws))
 
 
 def measure(k: int, instances: int, draws: int) -> list[dict[str, object]]:

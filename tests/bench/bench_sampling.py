@@ -10,7 +10,7 @@ One thread; `--picture` draws the table as an SVG.
 from collections.abc import Callable
 from functools import partial
 
-import bars
+import design_bars
 import designs
 import harness
 import torch
@@ -37,7 +37,7 @@ def main() -> None:
     ]
     harness.report("sampling", rows, options.out)
     if options.picture:
-        options.picture.write_text(bars.svg(rows, draws))
+        options.picture.write_text(design_bars.svg(rows, draws, size))
 
 
 def every_design() -> dict[str, Callable[..., Tensor]]:

@@ -18,7 +18,9 @@ ERRORS = {
 @pytest.fixture(scope="module")
 def drawn():
     script = Path(__file__).with_name("curves.py")
-    return ElementTree.fromstring(runpy.run_path(str(script))["svg"](ERRORS, 100, 1_000_000))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(script.parent))  # as for a script
+        return ElementTree.fromstring(runpy.run_path(str(script))["svg"](ERRORS, 100, 1_000_000))
 
 
 def test_every_panel_has_its_lines_and_bisection(drawn):

@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from xml.sax.saxutils import escape
 
+from svg import BLUE, GREEN, GREY, INK, RED, card, element, note
+
 Row = Mapping[str, object]
 
-INK, GREY, PALE, BLUE, RED, GREEN = "#24292f", "#6e7781", "#eaeef2", "#0969da", "#cf222e", "#1a7f37"
 FIGURES = {5: "SIMPLE's Figure 1", 1: "SIMPLE's Figure 3"}
 NAMES, COLUMN, GAP, NUMBER, STEP, HEAD, LEFT = 196, 96, 22, 44, 20, 96, 24
 PANEL = NAMES + 3 * (COLUMN + NUMBER) + 2 * GAP
@@ -23,35 +24,22 @@ def svg(rows: Sequence[Row], instances: int, draws: int) -> str:
         "error: mean and standard deviation of a single draw's"
     )
     body = [line for at, k in enumerate(FIGURES) for line in panel(at, k, panels[k])]
-    return "\n".join(
-        (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
-            'font-family="ui-monospace, monospace" font-size="12">',
-            f'<rect width="{width}" height="{height}" rx="8" fill="#ffffff" stroke="#d0d7de"/>',
-            f'<text x="{LEFT}" y="30" fill="{INK}" font-weight="bold">{title}</text>',
-            *body,
-            f'<text x="{LEFT}" y="{height - 18}" fill="{GREY}" font-size="10">{caption}</text>',
-            "</svg>\n",
-        )
-    )
+    return card(width, height, LEFT, title, (*body, note(caption, LEFT, height - 18)))
 
 
 def panel(at: int, k: int, rows: Sequence[Row]) -> Iterator[str]:
     most = {name: max(_reach(row, name) for row in rows) or 1.0 for name, _ in COLUMNS}
     left = LEFT + at * (PANEL + LEFT + GAP)
-    yield f'<text x="{left}" y="60" fill="{INK}">k = {k}, {FIGURES[k]}</text>'
+    bottom = HEAD + STEP * len(rows) - 4
+    yield element("text", f"k = {k}, {FIGURES[k]}", x=left, y=60, fill=INK)
     for place, (name, colour) in enumerate(COLUMNS):
         start = left + NAMES + place * (COLUMN + NUMBER + GAP)
-        yield f'<text x="{start}" y="{HEAD - 16}" fill="{colour}" font-size="10">{name}</text>'
-        bottom = HEAD + STEP * len(rows) - 4
-        yield (f'<line x1="{start}" x2="{start}" y1="{HEAD - 8}" y2="{bottom}" stroke="{GREY}"/>')
+        yield element("text", name, x=start, y=HEAD - 16, fill=colour, font_size=10)
+        yield element("line", x1=start, x2=start, y1=HEAD - 8, y2=bottom, stroke=GREY)
     for line, row in enumerate(rows):
-        middle = HEAD + STEP * line + 3
-        bold = ' font-weight="bold"' if str(row["estimator"]).startswith("SIMPLE") else ""
-        yield (
-            f'<text x="{left}" y="{middle + 4}" fill="{INK}" font-size="11"{bold}>'
-            f"{escape(str(row['estimator']))}</text>"
-        )
+        middle, title = HEAD + STEP * line + 3, str(row["estimator"])
+        bold = {"font_weight": "bold"} if title.startswith("SIMPLE") else {}
+        yield element("text", escape(title), x=left, y=middle + 4, fill=INK, font_size=11, **bold)
         for place, (name, colour) in enumerate(COLUMNS):
             start = left + NAMES + place * (COLUMN + NUMBER + GAP)
             yield from entry(start, middle, row, name, colour, COLUMN / most[name])
@@ -59,24 +47,21 @@ def panel(at: int, k: int, rows: Sequence[Row]) -> Iterator[str]:
 
 def entry(start: int, middle: int, row: Row, name: str, colour: str, scale: float) -> Iterator[str]:
     value = float(str(row[name]))
-    end = start + value * scale
+    long = value * scale
     if name == "error":
-        spread = float(str(row["spread"])) * scale
-        low, far = max(start, end - spread), end + spread
-        yield (
-            f'<line x1="{low:.1f}" x2="{far:.1f}" y1="{middle}" y2="{middle}" '
-            f'stroke="{colour}" stroke-opacity="0.4" stroke-width="3"/>'
-        )
-        yield f'<circle cx="{end:.1f}" cy="{middle}" r="3.2" fill="{colour}"/>'
+        end, spread = start + long, float(str(row["spread"])) * scale
+        ends = {
+            "x1": max(float(start), end - spread),
+            "x2": end + spread,
+            "y1": middle,
+            "y2": middle,
+        }
+        yield element("line", **ends, stroke=colour, stroke_opacity=0.4, stroke_width=3)
+        yield element("circle", cx=end, cy=middle, r=3.2, fill=colour)
     else:
-        yield (
-            f'<rect x="{start}" y="{middle - 5}" width="{max(end - start, 0.0):.1f}" height="10" '
-            f'fill="{colour}"/>'
-        )
-    yield (
-        f'<text x="{start + COLUMN + NUMBER}" y="{middle + 4}" fill="{GREY}" font-size="10" '
-        f'text-anchor="end">{value:.3f}</text>'
-    )
+        width = max(long, 0.0)
+        yield element("rect", x=start, y=middle - 5, width=width, height=10, fill=colour)
+    yield note(f"{value:.3f}", start + COLUMN + NUMBER, middle + 4, text_anchor="end")
 
 
 def _reach(row: Row, name: str) -> float:

@@ -16,8 +16,10 @@ ROWS = [
 
 @pytest.fixture(scope="module")
 def drawn():
-    script = Path(__file__).with_name("bars.py")
-    return ElementTree.fromstring(runpy.run_path(str(script))["svg"](ROWS, 20, 10_000))
+    script = Path(__file__).with_name("estimator_bars.py")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(script.parent))  # as for a script
+        return ElementTree.fromstring(runpy.run_path(str(script))["svg"](ROWS, 20, 10_000))
 
 
 def test_every_estimator_has_its_bars_and_its_dot(drawn):
