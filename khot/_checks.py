@@ -68,11 +68,9 @@ def number_or_column(
 
 def check_fits(who: str, name: str, value: Tensor, rows: torch.Size) -> None:
     """Refuse a tensor that does not broadcast to one entry for each row."""
-    try:
-        fits = torch.broadcast_shapes(value.shape, rows) == rows
-    except RuntimeError:
-        fits = False
-    if not fits:
+    # not by torch.broadcast_shapes, whose error torch.compile shows instead of ours
+    pairs = zip(reversed(value.shape), reversed(rows), strict=False)
+    if value.ndim > len(rows) or any(size not in (1, wanted) for size, wanted in pairs):
         must = f"{name} must broadcast to the rows, shape {tuple(rows)}"
         refuse(who, must, f"shape {tuple(value.shape)}")
 

@@ -148,6 +148,23 @@ def test_values_are_refused_when_compiled_and_mapped(row, case, path):
         torch.func.vmap(function)(torch.stack([scores, scores]))
 
 
+SHAPES = {name: TABLE[name] for name in ("integers", "no such dim", "k of more rows")}
+
+
+@pytest.mark.parametrize("row", khot.operators("relaxation"), ids=lambda row: row.name)
+@pytest.mark.parametrize("case", SHAPES.values(), ids=SHAPES)
+def test_types_and_shapes_are_refused_when_compiled_and_mapped(row, case, path):
+    """torch.compile puts what is raised while it traces into an error of its own."""
+    if path == "torch":
+        return  # what is compiled does not depend on the path
+    function, scores = call(row, case)
+    torch._dynamo.reset()
+    with pytest.raises(RuntimeError, match=message(row, case).removeprefix("^")):
+        torch.compile(function, fullgraph=True, backend="aot_eager")(scores)
+    with pytest.raises(case.error, match=message(row, case)):
+        torch.func.vmap(function)(torch.stack([scores, scores]))
+
+
 @pytest.mark.parametrize("row", khot.operators("relaxation"), ids=lambda row: row.name)
 def test_one_bad_row_is_counted(row):
     x = torch.ones(3, 4)

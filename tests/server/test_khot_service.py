@@ -69,6 +69,14 @@ def test_every_relaxation_with_a_k_for_each_row_is_served(server, name):
     assert np.array_equal(from_tensor(result.soft), wanted.numpy())
 
 
+def test_a_row_that_torch_sums_does_not_depend_on_its_company(server):
+    x = scores(3, 100_001)  # long enough for torch to share out, given threads
+    together = from_tensor(relax(server, item(x, operator="renorm_sigmoid_topk"))[0].soft)
+    for row, wanted in zip(x, together, strict=True):
+        (alone,) = relax(server, item(row, operator="renorm_sigmoid_topk"))
+        assert np.array_equal(from_tensor(alone.soft), wanted)
+
+
 @pytest.mark.parametrize("row", khot.operators("design"), ids=lambda row: row.name)
 def test_every_design_is_served(server, row):
     x = scores(4, 20)

@@ -35,6 +35,7 @@ class Engine:
 
     def __init__(self, device: str) -> None:
         self.device = torch.device(device)
+        self._threads = torch.get_num_threads()
         self._warm_up()
 
     def _warm_up(self) -> None:
@@ -83,6 +84,10 @@ class Engine:
         self, request: BatchRequest, memory: memoryview, items: list[slice], stats: Stats
     ) -> None:
         """Apply the operator to these items, which follow each other."""
+        operator = khot.operator(request.operator)
+        # torch sums a row in an order that depends on the batch if it has threads to share it
+        on_kernels = operator.native and khot.native_info().in_use
+        torch.set_num_threads(self._threads if on_kernels else 1)
         view, rows = _Views(request.layout, memory), slice(items[0].start, items[-1].stop)
         scores, k, tau = (self._put(part[rows]) for part in (view.scores, view.k, view.tau))
         if request.kind == "design" and scores.dtype == torch.float16:
@@ -91,16 +96,14 @@ class Engine:
             soft, diagnostics = khot.sigmoid_topk_with_diagnostics(scores, k, tau=tau)
             stats.add(diagnostics)
         else:
-            row = khot.operator(request.operator)
-            assert isinstance(row, khot.Relaxation)
-            soft = row.function(scores, k, **{row.tau_keyword: tau})
+            assert isinstance(operator, khot.Relaxation)
+            soft = operator.function(scores, k, **{operator.tau_keyword: tau})
         if request.kind == "relaxation":
             torch.from_numpy(view.result[rows]).copy_(soft)
             return
         # from the item's seed and the row's place in it, so that batching changes nothing
         seeds = [khot.row_seeds(int(view.seeds[i.start]), i.stop - i.start) for i in items]
-        draw = khot.operator(request.operator).function
-        hard = draw(soft, seeds=torch.cat(seeds).to(self.device))
+        hard = operator.function(soft, seeds=torch.cat(seeds).to(self.device))
         view.result[rows] = np.packbits(hard.cpu().numpy() != 0, axis=-1, bitorder="little")
 
     def _put(self, array: Array) -> Tensor:
