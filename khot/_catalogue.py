@@ -345,7 +345,7 @@ ROWS: tuple[Operator, ...] = (
         differentiable_in=("logits", "tau"),
         kernels=("k_subset",),
         cost="O(k (n - k))",
-        lacks=_NO_TRANSFORMS + ", forward mode, and a law other than the k-subset law",
+        lacks=_NO_TRANSFORMS + ", forward mode, and second derivatives of the fitted law",
     ),
     Estimator(
         name="imle",

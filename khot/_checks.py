@@ -44,10 +44,14 @@ def per_row(who: str, name: str, value: object, x: Tensor, rows: torch.Size) -> 
     it. A tensor must broadcast to the shape `rows` of the rows of `x`; autograd
     sums over what was broadcast.
     """
-    checked = number_or_column(who, name, value, x, rows)
-    if isinstance(checked, Tensor):
-        return checked
-    return torch.full((1, 1), checked, dtype=work_dtype(x), device=x.device)
+    return column_of(number_or_column(who, name, value, x, rows), x)
+
+
+def column_of(value: float | Tensor, x: Tensor) -> Tensor:
+    """A column, or a number as a column of one entry."""
+    if isinstance(value, Tensor):
+        return value
+    return torch.full((1, 1), value, dtype=work_dtype(x), device=x.device)
 
 
 def number_or_column(
@@ -73,6 +77,13 @@ def check_fits(who: str, name: str, value: Tensor, rows: torch.Size) -> None:
     if value.ndim > len(rows) or any(size not in (1, wanted) for size, wanted in pairs):
         must = f"{name} must broadcast to the rows, shape {tuple(rows)}"
         refuse(who, must, f"shape {tuple(value.shape)}")
+
+
+def check_flag(who: str, name: str, value: object) -> bool:
+    """Refuse what is neither True nor False."""
+    if not isinstance(value, bool):
+        refuse(who, f"{name} must be True or False", type(value).__name__, TypeError)
+    return value
 
 
 def work_dtype(x: Tensor) -> torch.dtype:

@@ -16,22 +16,71 @@ of units that hardly exchange) makes it crawl.
 **Otherwise** by Newton's method: J delta = pi - mu by conjugate gradients, preconditioned with D,
 at O(n) a product, and delta halved until F falls. F is convex, so that ends at the root.
 
+**Derivatives.** mu(theta) = pi gives d theta = J^+ d pi, and J is symmetric: a cotangent of
+theta is pulled back to pi by one more such solution, to the last digits. `inverse` has that.
+
 Rows stop each by itself, and are summed in an order that depends on n alone.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from khot import _ksubset
+from khot import _checks, _ksubset
 
 _STEPS, _NEWTON, _HALVINGS = 25, 60, 40
 
+RowSum = Callable[[Tensor], Tensor]  # (..., n) to (..., 1)
 
-def fit(
-    pi: Tensor, k: Tensor, row_sum: Callable[[Tensor], Tensor]
-) -> tuple[Tensor, Tensor, Tensor]:
+
+def inverse(who: str, pi: Tensor, k: Tensor, row_sum: RowSum) -> tuple[Tensor, Tensor]:
+    """theta and k of `fit`, with the gradient of theta in pi; for `who`, if there is none, refused.
+
+    The gradient is that of pi brought to the sum k by a factor of all odds, as `fit` has it: on
+    pi that sum to k it is the one, and it does not see a step of pi off them.
+    """
+    theta, left, found = _inverse(pi, k, row_sum)
+    if not bool(found.all()):
+        got = f"no theta with marginals pi in {int((~found).sum())} of {len(found)} rows"
+        _checks.refuse(who, "fitted must be False for a pi that cannot be fitted", got)
+    return theta, left
+
+
+class _Inverse(torch.autograd.Function):
+    """(pi, k, row_sum) -> what `fit` returns; units at 0 and at 1 have no gradient."""
+
+    @staticmethod
+    def forward(pi: Tensor, k: Tensor, row_sum: RowSum) -> tuple[Tensor, Tensor, Tensor]:
+        k = k.expand(len(pi), 1)
+        # one row that was expanded is fitted once
+        rows = slice(0, 1) if len(pi) and bool((pi == pi[:1]).all() & (k == k[:1]).all()) else ...
+        theta, left, found = fit(pi[rows], k[rows], row_sum)
+        return theta.expand(pi.shape), left.expand(k.shape), found.expand(len(pi))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        theta, left, found = output
+        ctx.row_sum = inputs[2]
+        ctx.mark_non_differentiable(left, found)
+        ctx.save_for_backward(inputs[0], theta, left)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor, *_: Tensor) -> Any:
+        pi, theta, left = ctx.saved_tensors
+        g = torch.where(theta > -torch.inf, g, 0.0)
+        least = 1e-26 if g.dtype is torch.float64 else 1e-12
+        d = torch.where(theta > -torch.inf, pi * (1 - pi), 0.0)
+        return _conjugate_gradients(theta, left, g, d, ctx.row_sum, least), None, None
+
+
+_inverse: Callable[..., tuple[Tensor, Tensor, Tensor]] = _Inverse.apply
+
+
+def fit(pi: Tensor, k: Tensor, row_sum: RowSum) -> tuple[Tensor, Tensor, Tensor]:
     """theta (R, n) with marginals pi; k without its certain units; and which rows have it, (R,).
 
     Args:
@@ -55,7 +104,9 @@ def fit(
 
 def free(pi: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
     """logit(pi), -inf for the units at 0 and at 1, and k without the latter."""
-    theta = torch.where((pi > 0) & (pi < 1), pi.log() - torch.log1p(-pi), -torch.inf)
+    inner = (pi > 0) & (pi < 1)
+    p = torch.where(inner, pi, 0.5)  # so that the others get no NaN as their gradient
+    theta = torch.where(inner, p.log() - torch.log1p(-p), -torch.inf)
     left = k.to(pi.dtype) - (pi == 1).sum(-1, keepdim=True).to(pi.dtype)
     # sums that are whole up to rounding only may leave rounding alone to choose from
     return theta, torch.minimum(left.clamp(min=0), (theta > -torch.inf).sum(-1, keepdim=True))
@@ -81,7 +132,7 @@ def _fixed_point(theta: Tensor, p: Tensor, k: Tensor, tolerance: float) -> tuple
 
 
 def _newton(
-    theta: Tensor, p: Tensor, k: Tensor, tolerance: float, row_sum: Callable[[Tensor], Tensor]
+    theta: Tensor, p: Tensor, k: Tensor, tolerance: float, row_sum: RowSum
 ) -> tuple[Tensor, Tensor]:
     """theta and its greatest error, from any start."""
     value, mu = _objective(theta, p, k, row_sum)
@@ -105,9 +156,7 @@ def _newton(
     return theta, (p - mu).abs().amax(-1)
 
 
-def _objective(
-    theta: Tensor, p: Tensor, k: Tensor, row_sum: Callable[[Tensor], Tensor]
-) -> tuple[Tensor, Tensor]:
+def _objective(theta: Tensor, p: Tensor, k: Tensor, row_sum: RowSum) -> tuple[Tensor, Tensor]:
     """F, (R, 1), and the marginals."""
     mu, rest, c = _ksubset.law(theta, k)
     t = torch.where(theta > -torch.inf, theta + c, 0.0)
@@ -115,9 +164,12 @@ def _objective(
 
 
 def _conjugate_gradients(
-    theta: Tensor, k: Tensor, r: Tensor, d: Tensor, row_sum: Callable[[Tensor], Tensor]
+    theta: Tensor, k: Tensor, r: Tensor, d: Tensor, row_sum: RowSum, least: float = 1e-8
 ) -> Tensor:
-    """x with J x = r, nearly, and <d, x> = 0: J does not see a constant."""
+    """x with J x = r and <d, x> = 0, for J does not see a constant.
+
+    Until r D^-1 r has fallen to `least` of what it was.
+    """
     c, total = _ksubset.shift(theta, k), row_sum(d)
     total = torch.where(total > 0, total, 1.0)
     inverse = torch.where(d > 0, 1 / torch.where(d > 0, d, 1.0), 0.0)
@@ -128,7 +180,7 @@ def _conjugate_gradients(
     for _ in range(min(2 * r.shape[-1], 100)):
         product = _ksubset.times_covariance(theta, k, direction, c)
         curvature = row_sum(direction * product)
-        good = (curvature > 1e-14 * row_sum(d * direction.square())) & (old > 1e-8 * first)
+        good = (curvature > 1e-14 * row_sum(d * direction.square())) & (old > least * first)
         if not bool(good.any()):
             break
         length = torch.where(good, old / torch.where(good, curvature, 1.0), 0.0)

@@ -96,7 +96,7 @@ class _Plain(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, k: Number, tau: Number, who: str) -> Tensor:
         solved = native.relax(x, k, tau)
         if solved is None:
-            refuse_values(who, x, _column(k, x), _column(tau, x))
+            refuse_values(who, x, _checks.column_of(k, x), _checks.column_of(tau, x))
             raise AssertionError(f"{who}: the kernel must refuse what torch refuses")
         p, ctx.c = solved
         ctx.numbers, ctx.who = (k, tau), who
@@ -120,7 +120,7 @@ class _Plain(torch.autograd.Function):
         if not torch.is_grad_enabled() and native.accepts(g):
             needs = {"needs_k": needs_k, "needs_tau": needs_tau}
             return *native.backward(g, x, k, tau, ctx.c, p=p, **needs), None
-        k, tau = _column(k, x), _column(tau, x)
+        k, tau = _checks.column_of(k, x), _checks.column_of(tau, x)
         c = _eager(x, k, tau, ctx.who, "halley")[1] if torch.is_grad_enabled() else ctx.c
         grad_x, grad_k, grad_tau = backward(g, None, x, k, tau, c)
         return grad_x, grad_k if needs_k else None, grad_tau if needs_tau else None, None
@@ -130,12 +130,6 @@ class _Plain(torch.autograd.Function):
 _plain: Callable[[Tensor, Number, Number, str], Tensor] = super(
     torch.autograd.Function, _Plain
 ).apply
-
-
-def _column(value: Number, x: Tensor) -> Tensor:
-    if isinstance(value, Tensor):
-        return value
-    return torch.full((1, 1), value, dtype=_checks.work_dtype(x), device=x.device)
 
 
 class _Sigmoid(torch.autograd.Function):

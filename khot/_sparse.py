@@ -78,7 +78,7 @@ class _Plain(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, k: Number, tau: Number, cube: bool, who: str) -> Tensor:
         found = native.forward(x, k, tau, cube)
         if found is None:
-            refuse_values(who, x, _column(k, x), _column(tau, x))
+            refuse_values(who, x, _checks.column_of(k, x), _checks.column_of(tau, x))
             raise AssertionError(f"{who}: the kernel must refuse what torch refuses")
         y, ctx.c, ctx.d = found
         ctx.cube = cube
@@ -95,7 +95,7 @@ class _Plain(torch.autograd.Function):
         if not torch.is_grad_enabled() and native.accepts(g):
             needs = {"needs_k": needs_k, "needs_tau": needs_tau}
             return *native.backward(g, x, k, tau, ctx.c, ctx.d, ctx.cube, **needs), None, None
-        k, tau = _column(k, x), _column(tau, x)
+        k, tau = _checks.column_of(k, x), _checks.column_of(tau, x)
         grads = _Free(x, k, tau, ctx.c, ctx.d, ctx.cube).pull_back(g)
         needed = zip(grads, (True, needs_k, needs_tau), strict=True)
         return *(grad if needs else None for grad, needs in needed), None, None
@@ -105,12 +105,6 @@ class _Plain(torch.autograd.Function):
 _plain: Callable[[Tensor, Number, Number, bool, str], Tensor] = super(
     torch.autograd.Function, _Plain
 ).apply
-
-
-def _column(value: Number, x: Tensor) -> Tensor:
-    if isinstance(value, Tensor):
-        return value
-    return torch.full((1, 1), value, dtype=_checks.work_dtype(x), device=x.device)
 
 
 @torch.library.custom_op("khot::sparse_topk", mutates_args=())

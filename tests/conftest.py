@@ -14,6 +14,10 @@ TESTS = Path(__file__).parent
 REQUIRE_ALL = os.environ.get("KHOT_REQUIRE_ALL") == "1"
 
 
+# Processes with as many threads each as there are cores would wait for each other's.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    torch.set_num_threads(1)
+
 # Those that start real servers share one process, the others take what is left.
 STARTS_SERVERS = ("server", "client", "e2e")
 

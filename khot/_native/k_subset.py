@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from khot._native.library import INT32, INT64, POINTER, Kernel, accepts, threads
+from khot._native.memory import address, column, readable
 
 __all__ = ["accepts", "draw", "law", "times_covariance"]
 
@@ -29,7 +30,7 @@ _draw = Kernel(
 
 def law(theta: Tensor, k: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
     """The marginals, and log Z of theta + c less the positive part of theta + c."""
-    units = _readable(theta)
+    units = readable(theta)
     mu, rest = torch.empty_like(units), torch.empty_like(c)
     _call(units, k, c, None, mu, None, rest)
     return mu.to(theta.dtype), rest
@@ -37,7 +38,7 @@ def law(theta: Tensor, k: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
 
 def times_covariance(theta: Tensor, k: Tensor, c: Tensor, g: Tensor) -> Tensor:
     """J g, with J the Jacobian of the marginals."""
-    units = _readable(theta)
+    units = readable(theta)
     product = torch.empty_like(units)
     _call(units, k, c, g.to(units.dtype).contiguous(), None, product, None)
     return product.to(theta.dtype)
@@ -55,16 +56,16 @@ def draw(
 ) -> Tensor:
     """k-hot draws (S, R, n) by the numbers u, float64 of that shape, or by those of the seeds."""
     rows, n = theta.shape
-    units = _readable(theta)
+    units = readable(theta)
     u = None if u is None else u.contiguous()
     seeds = None if seeds is None else seeds.contiguous()
     z = units.new_zeros(samples if u is None else len(u), rows, n)
     done = _draw[units.dtype](
         units.data_ptr(),
-        *_column(k),
+        *column(k),
         c.data_ptr(),
-        _address(u),
-        _address(seeds),
+        address(u),
+        address(seeds),
         first,
         len(z),
         z.data_ptr(),
@@ -89,28 +90,15 @@ def _call(
     rows, n = units.shape
     done = _mixture[units.dtype](
         units.data_ptr(),
-        *_column(k),
+        *column(k),
         c.data_ptr(),
-        _address(g),
-        _address(mu),
-        _address(product),
-        _address(rest),
+        address(g),
+        address(mu),
+        address(product),
+        address(rest),
         rows,
         n,
         threads(),
     )
     if not done:
         raise MemoryError
-
-
-def _readable(rows: Tensor) -> Tensor:
-    """Contiguous, half types as float32."""
-    return rows.float() if rows.dtype.itemsize < 4 else rows.contiguous()
-
-
-def _column(k: Tensor) -> tuple[int, int]:
-    return k.data_ptr(), 0 if k.shape[0] == 1 else k.stride(0)
-
-
-def _address(tensor: Tensor | None) -> int | None:
-    return None if tensor is None else tensor.data_ptr()

@@ -3,16 +3,13 @@
 k and tau are float64 columns (R, 1), or one entry or number for all rows.
 """
 
-import ctypes
-
 import torch
 from torch import Tensor
 
 from khot._native.library import INT32, INT64, POINTER, Kernel, accepts, threads
+from khot._native.memory import Number, address, column, readable, summed
 
 __all__ = ["accepts", "backward", "forward", "relax"]
-
-Number = float | Tensor
 
 _forward = Kernel(
     "khot_sigmoid_topk_forward",
@@ -47,16 +44,16 @@ def _solved(
     x: Tensor, k: Number, tau: Number, iterations: Tensor | None, fallback: Tensor | None
 ) -> tuple[Tensor, Tensor] | None:
     rows, n = x.shape
-    scores = _readable(x)
+    scores = readable(x)
     p, c = torch.empty_like(scores), torch.empty((rows, 1), dtype=torch.float64)
     refused = _forward[scores.dtype](
         scores.data_ptr(),
-        *_column(k),
-        *_column(tau),
+        *column(k),
+        *column(tau),
         p.data_ptr(),
         c.data_ptr(),
-        _address(iterations),
-        _address(fallback),
+        address(iterations),
+        address(fallback),
         rows,
         n,
         threads(),
@@ -77,49 +74,26 @@ def backward(
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """The cotangents of x and, if they are needed, k and tau; quicker if p is at hand."""
     rows, n = x.shape
-    scores, g = _readable(x), _readable(g)
+    scores, g = readable(x), readable(g)
     grad_x = torch.empty_like(scores)
     grad_k = torch.empty_like(c) if needs_k else None
     grad_tau = torch.empty_like(c) if needs_tau else None
     _backward[scores.dtype](
         g.data_ptr(),
         scores.data_ptr(),
-        _address(p if p is not None and p.dtype is scores.dtype else None),
-        *_column(k),
-        *_column(tau),
+        address(p if p is not None and p.dtype is scores.dtype else None),
+        *column(k),
+        *column(tau),
         c.data_ptr(),
         grad_x.data_ptr(),
-        _address(grad_k),
-        _address(grad_tau),
+        address(grad_k),
+        address(grad_tau),
         rows,
         n,
         threads(),
     )
     return (
         grad_x if grad_x.dtype is x.dtype else grad_x.to(x.dtype),
-        _summed(grad_k, k),
-        _summed(grad_tau, tau),
+        summed(grad_k, k),
+        summed(grad_tau, tau),
     )
-
-
-def _readable(rows: Tensor) -> Tensor:
-    """Contiguous, half types as float32."""
-    return rows.float() if rows.dtype.itemsize < 4 else rows.contiguous()
-
-
-def _column(column: Number) -> tuple[object, int]:
-    """Address and stride of a float64 column; one entry serves all rows."""
-    if isinstance(column, Tensor):
-        return column.data_ptr(), 0 if column.shape[0] == 1 else column.stride(0)
-    return ctypes.byref(ctypes.c_double(column)), 0
-
-
-def _address(tensor: Tensor | None) -> int | None:
-    return None if tensor is None else tensor.data_ptr()
-
-
-def _summed(grad: Tensor | None, column: Number) -> Tensor | None:
-    """Summed over the rows that one entry served."""
-    if grad is None or not isinstance(column, Tensor):
-        return None
-    return grad if grad.shape == column.shape else grad.sum_to_size(column.shape)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from khot._native.library import INT32, INT64, POINTER, Kernel, accepts, threads
-from khot._native.sigmoid_topk import Number, _address, _column, _readable, _summed
+from khot._native.memory import Number, address, column, readable, summed
 
 __all__ = ["accepts", "backward", "forward"]
 
@@ -30,13 +30,13 @@ _backward = Kernel(
 def forward(x: Tensor, k: Number, tau: Number, cube: bool) -> tuple[Tensor, Tensor, Tensor] | None:
     """y, c and d; None if the values of some row must be refused."""
     rows, n = x.shape
-    scores = _readable(x)
+    scores = readable(x)
     y = torch.empty_like(scores)
     c, d = (torch.empty(rows, 1, dtype=torch.float64) for _ in range(2))
     refused = _forward[scores.dtype](
         scores.data_ptr(),
-        *_column(k),
-        *_column(tau),
+        *column(k),
+        *column(tau),
         cube,
         y.data_ptr(),
         c.data_ptr(),
@@ -62,22 +62,22 @@ def backward(
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """The cotangents of x and, if they are needed, k and tau."""
     rows, n = x.shape
-    scores, g = _readable(x), _readable(g)
+    scores, g = readable(x), readable(g)
     grad_x = torch.empty_like(scores)
     grad_k = torch.empty_like(c) if needs_k else None
     grad_tau = torch.empty_like(c) if needs_tau else None
     _backward[scores.dtype](
         g.data_ptr(),
         scores.data_ptr(),
-        *_column(tau),
+        *column(tau),
         cube,
         c.data_ptr(),
         d.data_ptr(),
         grad_x.data_ptr(),
-        _address(grad_k),
-        _address(grad_tau),
+        address(grad_k),
+        address(grad_tau),
         rows,
         n,
         threads(),
     )
-    return grad_x.to(x.dtype), _summed(grad_k, k), _summed(grad_tau, tau)
+    return grad_x.to(x.dtype), summed(grad_k, k), summed(grad_tau, tau)

@@ -18,7 +18,7 @@ from khot._native import gumbel
 from khot._native import largest as selection
 from khot._random import Source
 from khot._rows import as_rows, name_arguments, refuse_values, transformed
-from khot.sampling._draw import _checked_samples
+from khot.sampling._draw import checked_samples
 
 Number = float | Tensor
 
@@ -119,7 +119,7 @@ def prepared(
         _refuse_unless(who, f"k must be {only_k}", k, lambda k: k == only_k)
     if whole_k:
         _refuse_unless(who, "k must be whole", k, lambda k: k % 1 == 0)
-    samples = _checked_samples(who, num_samples)
+    samples = checked_samples(who, num_samples)
     source = Source(_random.seeds_for(who, seeds, generator, shape, rows.device), samples)
     if rows.shape[-1] > 2**19:
         rows = rows.to(_checks.work_dtype(rows))
@@ -188,13 +188,6 @@ def largest(x: Tensor, rows: Rows) -> Tensor:
     unit = x.sort(dim=-1, descending=True, stable=True).indices
     wins = (torch.arange(x.shape[-1], device=x.device) < k).to(x.dtype)
     return torch.zeros_like(x).scatter_(-1, unit, wins.expand(unit.shape))
-
-
-def checked_hard(who: str, hard: object) -> bool:
-    """Refuse what is neither True nor False."""
-    if not isinstance(hard, bool):
-        _checks.refuse(who, "hard must be True or False", type(hard).__name__, TypeError)
-    return hard
 
 
 def _refuse_unless(

@@ -13,11 +13,11 @@ closed form; `pi_st` is the estimator that has them.
 import torch
 from torch import Tensor
 
+from khot import _checks
 from khot._sigmoid import relax
 from khot.estimators._common import (
     Draws,
     Number,
-    checked_hard,
     largest,
     perturbed,
     prepared,
@@ -82,7 +82,7 @@ def gumbel_sigmoid(
         Differentiable Top-k: from one-hot to k-hot, Algorithm 3.
     """
     drawn = Draws(num_samples=num_samples, dim=dim, generator=generator, seeds=seeds)
-    hard = checked_hard("gumbel_sigmoid", hard)
+    hard = _checks.check_flag("gumbel_sigmoid", "hard", hard)
     rows = prepared("gumbel_sigmoid", logits, k, tau, **drawn, whole_k=hard)
     x = perturbed(rows)
     p = relax(rows.who, x, rows.k, rows.tau, -1)

@@ -1,4 +1,4 @@
-r"""The score function estimator (REINFORCE) for the k-subset law.
+r"""The score function estimator (REINFORCE) for the k-subset law, as it stands or fitted.
 
 For any loss f, differentiable or not, the gradient of E[f(z)] is E[f(z) s(z)] with the score
 s = d log P(z) / d theta, which for P(z) ~ exp(<theta, z>) over the z with k ones is
@@ -26,6 +26,16 @@ are, which is 1 at first for m = k,
                                                         + alpha_i(m + 1) q_i(m + 1):
 
 sums of positive numbers, so stable as well.
+
+**Fitted**, theta is such that mu is pi = sigmoid_topk(logits, k, tau), and so a function of
+the logits: d theta = C^+ d pi with C the covariance of z, and pi has the Jacobian
+A = diag(d) - d d^T / sum d, d = pi (1 - pi). The score in logits / tau is
+
+    A C^+ (z - pi).
+
+C is singular along the constants, which A does not see either; units at exactly 0 or 1 have
+d = 0, so no score. As this is linear in z - pi, all samples share one solution
+(`khot/_ksubset_fit.py`).
 """
 
 from collections.abc import Callable
@@ -34,8 +44,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from khot import _checks, _ksubset
+from khot import _checks, _ksubset, _ksubset_fit
 from khot import _ksubset_ratios as ratios
+from khot._sigmoid import relax
 from khot.estimators._common import Draws, Rows, prepared
 from khot.estimators._k_subset import drawn, theta, whole_k
 from khot.sampling._draw import row_sum
@@ -49,6 +60,7 @@ def score_function(
     *,
     tau: float | Tensor = 1.0,
     form: str = "dft",
+    fitted: bool = False,
     num_samples: int | None = None,
     dim: int = -1,
     generator: torch.Generator | None = None,
@@ -68,6 +80,8 @@ def score_function(
             a tensor of such that broadcasts to the shape of logits without `dim`.
         tau: temperature > 0, a number or a tensor like k.
         form: how mu is computed: "dft" in O(n), or "dynamic_programme" in O(n k).
+        fitted: whether theta is, instead of logits / tau, such that the inclusion probabilities
+            are sigmoid_topk(logits, k, tau): the law of `conditional_poisson`.
         num_samples: how many draws of each row, as a new first dimension. The first
             is the draw without it.
         dim: the dimension that holds the n units.
@@ -81,12 +95,14 @@ def score_function(
     Raises:
         TypeError: an argument is of the wrong type or dtype.
         ValueError: a shape does not fit, a value is out of range, k is not whole, form has no
-            such name, or both generator and seeds are given.
+            such name, both generator and seeds are given, or a row cannot be fitted.
 
     Gradient:
         In logits and tau: <g, z> (z - mu) for a cotangent g, which with `khot.with_losses` is
         (loss - baseline) (z - mu). Unbiased of the gradient of E[loss(z)], for any loss. For
-        losses that are given as a cotangent, <g, z>, only if they are linear in z.
+        losses that are given as a cotangent, <g, z>, only if they are linear in z. Fitted, the
+        score is A C^+ (z - pi) instead of z - mu, with A the Jacobian of pi and C the
+        covariance of z, and has no second derivative.
 
     Example:
         >>> import torch, khot
@@ -105,10 +121,21 @@ def score_function(
     """
     if form not in FORMS:
         _checks.refuse(_WHO, f"form must be one of {', '.join(FORMS)}", repr(form))
+    _checks.check_flag(_WHO, "fitted", fitted)
     draws = Draws(num_samples=num_samples, dim=dim, generator=generator, seeds=seeds)
     rows = prepared(_WHO, logits, k, tau, **draws)
     rows.refuse_values()
-    return rows.shaped(_scored(theta(rows), whole_k(rows), rows, FORMS[form]))
+    law = _fitted(rows) if fitted else (theta(rows), whole_k(rows), None)
+    return rows.shaped(_scored(*law, rows, FORMS[form]))
+
+
+def _fitted(rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
+    """theta (R, n) with the gradient of logits and tau, k without its certain units, and those."""
+    k = whole_k(rows)
+    logits = rows.logits.to(k.dtype)  # float32 would make certain what is not
+    pi = relax(_WHO, logits, k.squeeze(-1), rows.tau, -1)
+    certain = (pi.detach() == 1).to(k.dtype)
+    return *_ksubset_fit.inverse(_WHO, pi, k, row_sum), certain
 
 
 def _by_transform(theta: Tensor, k: Tensor) -> Tensor:
@@ -145,15 +172,19 @@ FORMS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 class _Score(torch.autograd.Function):
-    """(theta, k, rows, form) -> z (S, R, n), with the backward <g, z> (z - mu)."""
+    """(theta, k, certain, rows, form) -> z (S, R, n), with the backward <g, z> (z - mu).
+
+    Certain units (R, n) are ones beside the k; theta is -inf there, which has no gradient.
+    """
 
     @staticmethod
-    def forward(theta: Tensor, k: Tensor, rows: Rows, _form: object) -> Tensor:
-        return drawn(theta, k, rows)
+    def forward(theta: Tensor, k: Tensor, certain: Tensor | None, rows: Rows, _: object) -> Tensor:
+        z = drawn(theta, k, rows)
+        return z if certain is None else z + certain
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        theta, k, _, ctx.form = inputs
+        theta, k, _, _, ctx.form = inputs
         ctx.save_for_backward(theta, k, output)
 
     @staticmethod
@@ -161,7 +192,7 @@ class _Score(torch.autograd.Function):
         theta, k, z = ctx.saved_tensors
         z = z.detach()  # a draw does not move, also when this is differentiated again
         loss = row_sum(g * z)
-        return (loss * (z - ctx.form(theta, k))).sum(0), None, None, None
+        return (loss * (z - ctx.form(theta, k))).sum(0), None, None, None, None
 
 
 _scored: Callable[..., Tensor] = _Score.apply

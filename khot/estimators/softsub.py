@@ -8,12 +8,11 @@ far from the top k it relaxes.
 import torch
 from torch import Tensor
 
-from khot._checks import refuse
+from khot._checks import check_flag, refuse
 from khot._rows import even
 from khot.estimators._common import (
     Draws,
     Number,
-    checked_hard,
     largest,
     perturbed,
     prepared,
@@ -81,7 +80,7 @@ def softsub(
         Algorithm 2.
     """
     drawn = Draws(num_samples=num_samples, dim=dim, generator=generator, seeds=seeds)
-    hard = checked_hard("softsub", hard)
+    hard = check_flag("softsub", "hard", hard)
     given: object = k
     if isinstance(given, Tensor):
         refuse("softsub", "k must be one whole number", "Tensor", TypeError)

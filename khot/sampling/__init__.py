@@ -5,6 +5,7 @@ from khot.sampling.brewer import brewer
 from khot.sampling.conditional_poisson import conditional_poisson
 from khot.sampling.gumbel_topk import gumbel_topk
 from khot.sampling.iterated_poisson import iterated_poisson
+from khot.sampling.log_prob import log_prob
 from khot.sampling.pareto import pareto
 from khot.sampling.pivotal import pivotal
 from khot.sampling.sampford import sampford
@@ -18,6 +19,7 @@ __all__ = [
     "conditional_poisson",
     "gumbel_topk",
     "iterated_poisson",
+    "log_prob",
     "pareto",
     "pivotal",
     "sampford",

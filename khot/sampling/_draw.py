@@ -70,7 +70,7 @@ def sample(
         kernel: the same draw in C.
     """
     units = _checks.check_scores(who, pi, dim, name="pi" if k is None else "logits").detach()
-    samples = _checked_samples(who, num_samples)
+    samples = checked_samples(who, num_samples)
     rows, shape = as_rows(units, dim)
     source = Source(_random.seeds_for(who, seeds, generator, shape, units.device), samples)
     sizes = None
@@ -165,7 +165,7 @@ def _refuse_fractions(who: str, total: Tensor, is_whole: Tensor, name: str) -> N
     _checks.refuse(who, must, got)
 
 
-def _checked_samples(who: str, num_samples: object) -> int:
+def checked_samples(who: str, num_samples: object) -> int:
     if num_samples is None:
         return 1
     if isinstance(num_samples, bool) or not isinstance(num_samples, int):

@@ -100,14 +100,7 @@ def conditional_poisson(
 
 def _fitted(p: Tensor, k: Tensor, source: Source) -> Tensor:
     """Rows p (R, n) to zeros and ones (S, R, n), as `_draw` has it."""
-    # one row that was expanded is fitted once
-    rows = slice(0, 1) if len(p) and bool((p == p[:1]).all()) else slice(None)
-    with torch.no_grad():
-        theta, left, found = _ksubset_fit.fit(p[rows], k[rows], _draw.row_sum)
-    if not bool(found.all()):
-        got = f"no theta with marginals pi in {int((~found).sum())} of {len(found)} rows"
-        _checks.refuse(_WHO, "fitted must be False for a pi that cannot be fitted", got)
-    return _drawn(p, theta.expand(p.shape), left.expand(len(p), 1), source)
+    return _drawn(p, *_ksubset_fit.inverse(_WHO, p, k, _draw.row_sum), source)
 
 
 def _as_it_stands(p: Tensor, k: Tensor, source: Source) -> Tensor:

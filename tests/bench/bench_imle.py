@@ -1,53 +1,20 @@
 """I-MLE, forward and backward, as a multiple of softmax's.
 
-One thread, float32. `sum of gamma` and `gumbel` are its noises, `ms` the time of one forward and
-backward with the first.
+One thread, float32. Its two noises.
 """
 
-import time
-from collections.abc import Callable
+from functools import partial
 
-import harness
-import torch
-from torch import Tensor
+from estimator_cost import main
 
 import khot
 
+ESTIMATORS = {
+    "sum of gamma": partial(khot.imle, noise="sum_of_gamma"),
+    "gumbel": partial(khot.imle, noise="gumbel"),
+}
 SIZES = ((1, 8, 2), (128, 10, 5), (128, 784, 50), (128, 1000, 500))
-SMOKE = ((1, 8, 2), (4, 50, 5))
-
-
-def main() -> None:
-    options = harness.arguments(__doc__.splitlines()[0])
-    torch.set_num_threads(1)
-    sizes, rounds = (SMOKE, 2) if options.smoke else (SIZES, 11)
-    rows = [measure(*size, rounds) for size in sizes]
-    harness.report("imle", rows, options.out)
-
-
-def measure(batch: int, n: int, k: int, rounds: int) -> dict[str, object]:
-    generator = torch.Generator().manual_seed(0)
-    logits = torch.randn(batch, n, generator=generator).requires_grad_()
-    g = torch.randn(batch, n, generator=generator)
-    seeds = khot.row_seeds(0, batch)
-
-    def both_ways(function: Callable[[Tensor], Tensor]) -> Callable[[], object]:
-        return lambda: torch.autograd.grad(function(logits), logits, g)
-
-    def noise(name: str) -> Callable[[], object]:
-        return both_ways(lambda logits: khot.imle(logits, k, noise=name, seeds=seeds))
-
-    candidates = {
-        "softmax": both_ways(lambda logits: logits.softmax(-1)),
-        "sum of gamma": noise("sum_of_gamma"),
-        "gumbel": noise("gumbel"),
-    }
-    times = harness.ratios(candidates, "softmax", rounds)
-    start = time.perf_counter()
-    candidates["sum of gamma"]()
-    taken = 1e3 * (time.perf_counter() - start)
-    return {"batch": batch, "n": n, "k": k, "ms": taken, **times}
-
 
 if __name__ == "__main__":
-    main()
+    about = __doc__.splitlines()[0]
+    main("imle", about, ESTIMATORS, baseline="softmax", sizes=SIZES, rounds=11)

@@ -13,7 +13,6 @@ import torch
 
 import khot
 from khot import _ksubset
-from khot._native import library
 
 SIZES = ((128, 10, 5), (128, 784, 50), (128, 1000, 500), (8, 100_000, 10_000))
 SMOKE = ((4, 10, 5), (4, 50, 5))
@@ -54,7 +53,10 @@ def measure(batch: int, n: int, k: int, rounds: int) -> dict[str, object]:
     if n * k <= 1_000_000:
         candidates["draw"] = draw
     if n * k <= 50_000:
-        candidates |= {"torch log Z, marginals": on_torch(law), "torch draw": on_torch(draw)}
+        candidates |= {
+            "torch log Z, marginals": harness.on_torch(law),
+            "torch draw": harness.on_torch(draw),
+        }
     times = harness.ratios(candidates, "softmax", rounds)
     names = ("log Z, marginals", "derivative", "draw", "torch log Z, marginals", "torch draw")
     start = time.perf_counter()
@@ -62,19 +64,6 @@ def measure(batch: int, n: int, k: int, rounds: int) -> dict[str, object]:
     taken = 1e3 * (time.perf_counter() - start)
     row = {name: times.get(name, "-") for name in names}
     return {"batch": batch, "n": n, "k": k, "ms": taken, **row}
-
-
-def on_torch(run: Callable[[], object]) -> Callable[[], object]:
-    """The same with the kernels turned off for the call."""
-
-    def without() -> object:
-        loaded, library._library.object = library._library.object, None
-        try:
-            return run()
-        finally:
-            library._library.object = loaded
-
-    return without
 
 
 if __name__ == "__main__":

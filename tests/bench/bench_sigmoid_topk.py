@@ -4,14 +4,11 @@ One thread. Rows are N(0, sigma^2) with sigma from 0.1 to 5 across the batch. At
 the overhead of a call that is measured. "must" is what the kernel has to reach.
 """
 
-from collections.abc import Callable
-
 import harness
+import relaxation_cost
 import torch
-from torch import Tensor
 
 import khot
-from khot._native import library
 
 # batch, n, k, must
 SIZES = (
@@ -35,20 +32,11 @@ def main() -> None:
 
 def measure(batch: int, n: int, k: int, must: float, *, smoke: bool) -> dict[str, object]:
     rounds = 2 if smoke else min(max(15, 10_000_000 // (batch * n)), 1000)
-    generator = torch.Generator().manual_seed(0)
-    sigma = torch.linspace(0.1, 5, batch).unsqueeze(-1)
-    x = (torch.randn(batch, n, generator=generator) * sigma).requires_grad_()
-    g = torch.randn(batch, n, generator=generator)
+    x, both_ways = relaxation_cost.problem(batch, n)
     _, diagnostics = khot.sigmoid_topk_with_diagnostics(x, k)
-
-    def both_ways(function: Callable[[Tensor], Tensor]) -> Callable[[], object]:
-        return lambda: torch.autograd.grad(function(x), x, g)
-
     softmax = both_ways(lambda x: x.softmax(-1))
-    slow = {
-        "softmax": softmax,
-        "torch path": both_ways(on_torch(lambda x: khot.sigmoid_topk(x, k))),
-    }
+    on_torch = harness.on_torch(lambda x: khot.sigmoid_topk(x, k))
+    slow = {"softmax": softmax, "torch path": both_ways(on_torch)}
     quick = {"softmax": softmax, "sigmoid": both_ways(torch.sigmoid)}
     if khot.native_info().in_use:
         quick["kernel"] = both_ways(lambda x: khot.sigmoid_topk(x, k))
@@ -56,19 +44,6 @@ def measure(batch: int, n: int, k: int, must: float, *, smoke: bool) -> dict[str
     times |= harness.ratios(slow, "softmax", min(rounds, 5))
     iterations = float(diagnostics.iterations.double().mean())
     return {"batch": batch, "n": n, "k": k, "iterations": iterations, **times, "must": must}
-
-
-def on_torch(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """The same with the kernels turned off for the call."""
-
-    def run(x: Tensor) -> Tensor:
-        loaded, library._library.object = library._library.object, None
-        try:
-            return function(x)
-        finally:
-            library._library.object = loaded
-
-    return run
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 import khot
-from khot._native import library
 
 SIZES = ((1, 8, 2), (128, 784, 50), (128, 1000, 500))
 SMOKE = ((1, 8, 2), (4, 50, 5))
@@ -26,19 +25,6 @@ def pareto_in_torch(pi: Tensor, k: int, generator: torch.Generator) -> Tensor:
 def probabilities(batch: int, n: int, k: int) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     return khot.sigmoid_topk(torch.randn(batch, n, generator=generator), k)
-
-
-def on_torch(run: Callable[[], object]) -> Callable[[], object]:
-    """The same with the kernels turned off for the call."""
-
-    def without_kernels() -> object:
-        loaded, library._library.object = library._library.object, None
-        try:
-            return run()
-        finally:
-            library._library.object = loaded
-
-    return without_kernels
 
 
 def main(name: str, description: str, *, rounds: int = 15) -> None:
@@ -60,5 +46,5 @@ def candidates(name: str, pi: Tensor, k: int, seeds: Tensor) -> dict[str, Callab
         "pareto in torch": lambda: pareto_in_torch(pi, k, generator),
         "generator": lambda: draw(pi, generator=generator),
         "seeds": lambda: draw(pi, seeds=seeds),
-        "torch path": on_torch(lambda: draw(pi, seeds=seeds)),
+        "torch path": harness.on_torch(lambda: draw(pi, seeds=seeds)),
     }

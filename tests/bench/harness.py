@@ -12,13 +12,16 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
 import khot
+from khot._native import library
 
+T = TypeVar("T")
 ROOT = Path(__file__).parents[2]
 
 
@@ -48,6 +51,19 @@ def ratios(
         name: statistics.median(a / b for a, b in zip(taken, times[baseline], strict=True))
         for name, taken in times.items()
     }
+
+
+def on_torch(function: Callable[..., T]) -> Callable[..., T]:
+    """The same with the kernels turned off for the call."""
+
+    def without_kernels(*given: object) -> T:
+        loaded, library._library.object = library._library.object, None
+        try:
+            return function(*given)
+        finally:
+            library._library.object = loaded
+
+    return without_kernels
 
 
 def report(name: str, rows: Sequence[Mapping[str, object]], out: Path | None) -> None:

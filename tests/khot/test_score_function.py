@@ -140,6 +140,117 @@ def test_double_backward_is_the_derivative_of_minus_the_marginals():
     assert torch.allclose(second, wanted, atol=1e-12)
 
 
+def fitted_loss(logits: torch.Tensor, k: int, tau: float) -> torch.Tensor:
+    """E[loss(z)] of the fitted law, summed over all z."""
+    z = testing.subsets(len(logits), k)
+    pi = khot.sigmoid_topk(logits, k, tau=tau)
+    return khot.log_prob("conditional_poisson", z, pi).exp() @ loss(z)
+
+
+def fitted_scores(x: torch.Tensor, k: int, draws: int = 3000, **options) -> dict:
+    """The gradient of loss 1 at each z that is drawn, by z."""
+    rows, seeds = x.expand(draws, -1).clone().requires_grad_(), khot.row_seeds(0, draws)
+    z = khot.score_function(rows, k, fitted=True, seeds=seeds, **options)
+    (got,) = torch.autograd.grad(khot.with_losses(z, torch.ones(draws)).sum(), rows)
+    return {tuple(a): b for a, b in zip(z.tolist(), got, strict=True)}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("n", "k"), [(5, 1), (5, 2), (6, 3), (6, 5)])
+def test_the_fitted_score_gives_the_gradient_of_the_expected_loss(n, k, form):
+    """Summed over all z: every one of them is among the draws."""
+    logits, tau, step = normal(n), 0.8, 1e-5
+    scores = fitted_scores(logits, k, tau=tau, form=form)
+    z = testing.subsets(n, k)
+    score = torch.stack([scores[tuple(row)] for row in z.tolist()])
+    p = khot.log_prob("conditional_poisson", z, logits / tau, k).exp()
+    assert float((p @ score).abs().max()) < 1e-10
+    steps = torch.eye(n, dtype=torch.float64) * step
+    ends = [[fitted_loss(logits + s * e, k, tau) for s in (1, -1)] for e in steps]
+    wanted = torch.tensor([(a - b) / (2 * step) for a, b in ends], dtype=torch.float64)
+    assert float(((p * loss(z)) @ score - wanted).abs().max()) < 1e-8
+    assert float(wanted.abs().max()) > 0.01
+    assert float((score.sum(-1)).abs().max()) < 1e-9  # a shift changes nothing
+
+
+def test_the_fitted_draw_is_that_of_conditional_poisson_with_these_probabilities():
+    logits, seeds = normal(20, 9), khot.row_seeds(0, 20)
+    z = khot.score_function(logits, 4, tau=0.5, fitted=True, num_samples=3, seeds=seeds)
+    pi = khot.sigmoid_topk(logits, 4, tau=0.5)
+    assert torch.equal(z, khot.conditional_poisson(pi, num_samples=3, seeds=seeds))
+
+
+def test_the_fitted_score_of_samples_is_that_of_log_prob_in_logits_and_tau():
+    logits, losses = normal(4, 30).requires_grad_(), normal(5, 4, seed=1)
+    tau = torch.tensor([0.5, 1.0, 2.0, 0.1]).double().requires_grad_()
+    how = {"num_samples": 5, "seeds": khot.row_seeds(0, 4)}
+    z = khot.score_function(logits, 7, tau=tau, fitted=True, **how)
+    got = torch.autograd.grad(khot.with_losses(z, losses).sum(), (logits, tau))
+    pi = khot.sigmoid_topk(logits, 7, tau=tau)
+    values = khot.log_prob("conditional_poisson", z.detach(), pi) * losses
+    for a, b in zip(got, torch.autograd.grad(values.sum(), (logits, tau)), strict=True):
+        assert torch.allclose(a, b, rtol=1e-9, atol=1e-9)
+
+
+def test_the_fitted_score_is_accurate_where_units_hardly_exchange():
+    """By A C^+ (z - pi) with the matrices themselves, from enumeration."""
+    pi = torch.tensor([1e-5, 1 - 1e-5, 0.4, 0.6, 0.25, 0.75]).double()
+    z = testing.subsets(6, 3)
+    p = khot.log_prob("conditional_poisson", z, pi).exp()
+    c = (z - pi).T @ (p.unsqueeze(-1) * (z - pi))
+    d = pi * (1 - pi)
+    # with D^-1/2 on both sides, the small eigenvalues of C keep their digits
+    scale = d.sqrt()
+    inner = torch.linalg.pinv(c / scale / scale.unsqueeze(-1), rtol=1e-12, hermitian=True)
+    a = torch.diag(d) - torch.outer(d, d) / d.sum()
+    found = fitted_scores(torch.logit(pi), 3)
+    assert len(found) > 3
+    for drawn, score in found.items():
+        r = torch.tensor(drawn).double() - pi
+        wanted = a @ ((inner @ (r / scale)) / scale)
+        assert torch.allclose(score, wanted, rtol=1e-6, atol=1e-6)
+
+
+def test_fitted_rows_without_choice_masked_and_certain_units_have_no_gradient():
+    logits = normal(4, 5)
+    logits[2, 1], logits[3, 0], logits[3, 4] = -torch.inf, 1e4, -1e4
+    k = torch.tensor([0, 5, 2, 3])
+    logits.requires_grad_()
+    z = khot.score_function(logits, k, fitted=True, seeds=khot.row_seeds(0, 4))
+    sizes, first = z.detach().sum(-1), z.detach()[3, 0]
+    assert torch.equal(sizes, k.double()) and float(first) == 1
+    (got,) = torch.autograd.grad(khot.with_losses(z, torch.full((4,), 2.0)).sum(), logits)
+    assert bool((got[:2] == 0).all()) and float(got[2, 1]) == 0 and bool((got[2] != 0).any())
+    assert got[3, [0, 4]].tolist() == [0, 0] and bool((got[3, 1:4] != 0).any())
+    # the certain unit changes nothing for the others, whose loss is not scaled by it
+    x = logits.detach()[3, 1:4].clone().requires_grad_()
+    value = 2 * khot.log_prob("conditional_poisson", z[3, 1:4], x, 2)
+    assert torch.allclose(torch.autograd.grad(value, x)[0], got[3, 1:4], atol=1e-9)
+
+
+def test_fitted_large_rows_in_float32():
+    logits = (normal(4, 784) * 3).float().requires_grad_()
+    z = khot.score_function(logits, 50, fitted=True, seeds=khot.row_seeds(0, 4))
+    (got,) = torch.autograd.grad(khot.with_losses(z, torch.ones(4)).sum(), logits)
+    # as pi is nearly the marginals as it stands, so are the scores
+    pi = khot.sigmoid_topk(logits, 50)
+    off = (got - (z - pi)).detach().abs().max()
+    assert got.dtype == torch.float32 and float(off) < 0.1
+
+
+def test_the_fitted_score_has_no_second_derivative():
+    logits = normal(5).requires_grad_()
+    value = khot.with_losses(khot.score_function(logits, 2, fitted=True), torch.tensor(1.0))
+    (first,) = torch.autograd.grad(value, logits, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        first.sum().backward()
+
+
+def test_fitted_must_be_a_flag():
+    with pytest.raises(TypeError, match="^score_function: fitted must be True or False; got str"):
+        khot.score_function(torch.zeros(3), 1, fitted="yes")
+
+
 def test_an_unknown_form_is_refused():
     with pytest.raises(ValueError, match="^score_function: form must be one of dft, dyn.*'fft'"):
         khot.score_function(torch.zeros(3), 1, form="fft")

@@ -83,6 +83,27 @@ def test_options_are_passed_on(flavour):
     assert torch.equal(got.logits, wanted)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_the_fitted_law_too_is_autograd_bit_for_bit(dtype):
+    row = khot.operator("score_function")
+    logits, losses, seeds = normal(4, 9).to(dtype), normal(3, 4), khot.row_seeds(0, 4)
+    options = {"fitted": True, "num_samples": 3, "seeds": seeds}
+    got = khot.vjp(row.name, logits, 2, losses=losses, **arguments(row), **options)
+    assert_same_bits(got, by_autograd(row, logits, options, losses=losses))
+    assert bool((got.logits != 0).any())
+
+
+def test_a_row_of_the_fitted_law_has_the_gradient_alone_that_it_has_in_a_batch(path):
+    if path == "torch":
+        return  # where the last bit may differ
+    logits, losses, seeds = normal(6, 100), normal(6), khot.row_seeds(0, 6)
+    whole = khot.vjp("score_function", logits, 20, seeds, losses=losses, fitted=True).logits
+    for b in range(6):
+        how = {"losses": losses[b], "fitted": True}
+        alone = khot.vjp("score_function", logits[b], 20, seeds[b], **how).logits
+        assert torch.equal(alone, whole[b])
+
+
 @pytest.mark.parametrize("name", ["simple", "imle", "score_function"])
 def test_a_row_has_the_gradient_alone_that_it_has_in_a_batch(name, path):
     if path == "torch":
