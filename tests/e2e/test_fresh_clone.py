@@ -72,7 +72,8 @@ def test_demo_and_tests_leave_only_the_venv(clone):
     assert bool(objects) == (kind == "with a compiler")
     assert "installing" not in make(clone, "demo"), "the second run installs nothing"
     if kind == "without a compiler":
-        closing = make(clone, "test", "TESTS=tests/khot tests/house")
+        cores = "CORES=-n auto --dist loadgroup"
+        closing = make(clone, "test", "TESTS=tests/khot tests/house", cores)
         assert " passed" in closing and " failed" not in closing
     names, temporary = left_behind(clone)
     assert {name for name in names if not name.startswith("khot/_native/libkhot.")} == {".venv/"}
