@@ -29,6 +29,8 @@ def test_simple_has_less_bias_and_less_error_than(figures, other):
     ours, theirs = figures[5, "SIMPLE"], figures[5, other]
     assert ours["bias"] + 2 * ours["bias_se"] < theirs["bias"] - 2 * theirs["bias_se"]
     assert ours["error"] < theirs["error"] and ours["variance"] < theirs["variance"]
+    ours, theirs = figures[1, "SIMPLE"], figures[1, other]
+    assert ours["bias"] < theirs["bias"] and ours["error"] < theirs["error"]
 
 
 def test_its_flavours_say_where_that_comes_from(figures):
