@@ -237,6 +237,7 @@ def test_a_signal_drains_requeues_and_exits_0(start, number):
     seen: list[object] = []
     watcher = threading.Thread(target=watch_to_the_end, args=(server, job, seen))
     watcher.start()
+    wait_until(lambda: seen, "the first event of the watch")  # so that it is in flight
     server.process.send_signal(number)
     assert next(health).status == health_pb2.HealthCheckResponse.NOT_SERVING
     health.cancel()
@@ -264,7 +265,8 @@ def until_running_twice(server: Server, job: str):
 
 def watch_to_the_end(server: Server, job: str, seen: list[object]) -> None:
     try:
-        seen.extend(event.sequence for event in events(server, job))
+        for event in events(server, job):
+            seen.append(event.sequence)
     except grpc.RpcError as error:
         seen.append(error.code())
 
