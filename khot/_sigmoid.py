@@ -15,17 +15,8 @@ from torch import Tensor
 from khot import _checks
 from khot._implicit import backward, jvp, polished
 from khot._native import sigmoid_topk as native
-from khot._rows import (
-    as_rows,
-    even,
-    flattened,
-    folded,
-    functorch_active,
-    names_of,
-    refuse_values,
-    transformed,
-    unflattened,
-)
+from khot._plain import plain_apply, plain_arguments, save, saved
+from khot._rows import even, flattened, folded, functorch_active, refuse_values, unflattened
 from khot._sinkhorn import sinkhorn_shift
 from khot._solve import Diagnostics, Root, scale, solve_shift
 
@@ -43,14 +34,8 @@ def relax(
     who: str, x: Tensor, k: Number, tau: Number, dim: int, *, solver: str = "halley"
 ) -> Tensor:
     """The map, for the public function `who`, which the messages name."""
-    if solver == "halley" and not transformed() and isinstance(x, Tensor) and native.accepts(x):
-        names = names_of(who)
-        _checks.check_scores(who, x, dim, name=names.scores)
-        rows, shape = as_rows(x, dim)
-        k = _checks.number_or_column(who, "k", k, x, shape)
-        tau = _checks.number_or_column(who, names.tau, tau, x, shape)
-        if native.accepts(*(column for column in (k, tau) if isinstance(column, Tensor))):
-            return unflattened(_plain(rows, k, tau, who), x, dim)
+    if solver == "halley" and (given := plain_arguments(who, x, k, tau, dim)):
+        return unflattened(_plain(*given, who), x, dim)
     rows, k, tau = flattened(who, x, k, tau, dim)
     return unflattened(_solve(rows, k, tau, who, solver)[0], x, dim)
 
@@ -85,11 +70,9 @@ def _solve(x: Tensor, k: Tensor, tau: Tensor, who: str, solver: str) -> Solved:
 
 
 class _Plain(torch.autograd.Function):
-    """(x, k, tau) -> p on the kernel alone, k and tau columns or numbers.
+    """(x, k, tau) -> p on the kernel alone, as `_plain.py` has it.
 
-    In the old form, without setup_context, whose binding of arguments costs more than a
-    small row; so it knows no transformation, and for higher derivatives it goes the
-    general way again.
+    For higher derivatives it goes the general way again.
     """
 
     @staticmethod
@@ -99,23 +82,13 @@ class _Plain(torch.autograd.Function):
             refuse_values(who, x, _checks.column_of(k, x), _checks.column_of(tau, x))
             raise AssertionError(f"{who}: the kernel must refuse what torch refuses")
         p, ctx.c = solved
-        ctx.numbers, ctx.who = (k, tau), who
-        if isinstance(k, Tensor) or isinstance(tau, Tensor):
-            # kept as what they are inputs of, and watched for changes in place
-            columns = (value if isinstance(value, Tensor) else None for value in (k, tau))
-            ctx.numbers = tuple(None if isinstance(value, Tensor) else value for value in (k, tau))
-            ctx.save_for_backward(x, p, *columns)
-        else:
-            ctx.save_for_backward(x, p)
+        ctx.who = who
+        save(ctx, k, tau, x, p)
         return p
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
-        x, p, *columns = ctx.saved_tensors
-        k, tau = ctx.numbers
-        if columns:
-            k = columns[0] if k is None else k
-            tau = columns[1] if tau is None else tau
+        x, p, k, tau = saved(ctx, 2)
         _, needs_k, needs_tau, _ = ctx.needs_input_grad
         if not torch.is_grad_enabled() and native.accepts(g):
             needs = {"needs_k": needs_k, "needs_tau": needs_tau}
@@ -126,10 +99,7 @@ class _Plain(torch.autograd.Function):
         return grad_x, grad_k if needs_k else None, grad_tau if needs_tau else None, None
 
 
-# The C++ method itself: Function.apply around it only serves transformations.
-_plain: Callable[[Tensor, Number, Number, str], Tensor] = super(
-    torch.autograd.Function, _Plain
-).apply
+_plain = plain_apply(_Plain)
 
 
 class _Sigmoid(torch.autograd.Function):

@@ -37,7 +37,6 @@ in torch operations, then changes no value but has the derivatives of the root: 
 for m = 1; each step doubles the order of contact, so two give three orders for m = 3.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -45,7 +44,8 @@ from torch import Tensor
 
 from khot import _checks
 from khot._native import sparse_topk as native
-from khot._rows import as_rows, flattened, folded, refuse_values, transformed, unflattened
+from khot._plain import plain_apply, plain_arguments, save, saved
+from khot._rows import flattened, folded, refuse_values, unflattened
 from khot._sparse_solve import solve
 
 Number = float | Tensor
@@ -54,12 +54,8 @@ Found = tuple[Tensor, Tensor, Tensor]  # y (R, n), and columns: c = -anchor, d
 
 def relax(who: str, x: Tensor, k: Number, tau: Number, dim: int, *, cube: bool) -> Tensor:
     """The map, for the public function `who`, which the messages name."""
-    if not transformed() and isinstance(x, Tensor) and native.accepts(x):
-        _checks.check_scores(who, x, dim)
-        rows, shape = as_rows(x, dim)
-        k = _checks.number_or_column(who, "k", k, x, shape)
-        tau = _checks.number_or_column(who, "tau", tau, x, shape)
-        return unflattened(_plain(rows, k, tau, cube, who), x, dim)
+    if given := plain_arguments(who, x, k, tau, dim):
+        return unflattened(_plain(*given, cube, who), x, dim)
     rows, k, tau = flattened(who, x, k, tau, dim)
     y, c, d = _found(rows.detach(), k.detach(), tau.detach(), cube, who)
     moves = _Free(rows, k, tau, c, d, cube).values(k)
@@ -68,11 +64,7 @@ def relax(who: str, x: Tensor, k: Number, tau: Number, dim: int, *, cube: bool) 
 
 
 class _Plain(torch.autograd.Function):
-    """(x, k, tau) -> y on the kernel alone, k and tau columns or numbers.
-
-    In the old form, without setup_context, whose binding of arguments costs more than a
-    small row; so it knows no transformation.
-    """
+    """(x, k, tau) -> y on the kernel alone, as `_plain.py` has it."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, k: Number, tau: Number, cube: bool, who: str) -> Tensor:
@@ -82,15 +74,12 @@ class _Plain(torch.autograd.Function):
             raise AssertionError(f"{who}: the kernel must refuse what torch refuses")
         y, ctx.c, ctx.d = found
         ctx.cube = cube
-        # a number is no tensor to save; as columns they would not be the inputs to differentiate
-        ctx.numbers = tuple(None if isinstance(value, Tensor) else value for value in (k, tau))
-        ctx.save_for_backward(x, *(value for value in (k, tau) if isinstance(value, Tensor)))
+        save(ctx, k, tau, x)
         return y
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
-        x, *columns = ctx.saved_tensors
-        k, tau = (columns.pop(0) if number is None else number for number in ctx.numbers)
+        x, k, tau = saved(ctx, 1)
         _, needs_k, needs_tau, _, _ = ctx.needs_input_grad
         if not torch.is_grad_enabled() and native.accepts(g):
             needs = {"needs_k": needs_k, "needs_tau": needs_tau}
@@ -101,10 +90,7 @@ class _Plain(torch.autograd.Function):
         return *(grad if needs else None for grad, needs in needed), None, None
 
 
-# The C++ method itself: Function.apply around it only serves transformations.
-_plain: Callable[[Tensor, Number, Number, bool, str], Tensor] = super(
-    torch.autograd.Function, _Plain
-).apply
+_plain = plain_apply(_Plain)
 
 
 @torch.library.custom_op("khot::sparse_topk", mutates_args=())

@@ -1,0 +1,55 @@
+"""A map on its kernel alone: where nothing watches but autograd, in reverse mode.
+
+Such a map is an autograd.Function in the old form, without setup_context, whose binding of
+arguments costs more than a small row. It knows no transformation. Here is what those
+Functions share: who may go this way, how they are applied, and how they keep k and tau,
+which may be numbers.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from khot import _checks
+from khot._native.library import accepts
+from khot._rows import as_rows, names_of, transformed
+
+Number = float | Tensor
+
+
+def plain_arguments(
+    who: str, x: Tensor, k: Number, tau: Number, dim: int
+) -> tuple[Tensor, Number, Number] | None:
+    """Rows of x, and k and tau as numbers or columns, checked; None if the kernel must not."""
+    if transformed() or not isinstance(x, Tensor) or not accepts(x):
+        return None
+    names = names_of(who)
+    _checks.check_scores(who, x, dim, name=names.scores)
+    rows, shape = as_rows(x, dim)
+    k = _checks.number_or_column(who, "k", k, x, shape)
+    tau = _checks.number_or_column(who, names.tau, tau, x, shape)
+    columns = [value for value in (k, tau) if isinstance(value, Tensor)]
+    return (rows, k, tau) if accepts(*columns) else None
+
+
+def plain_apply(function: type[torch.autograd.Function]) -> Callable[..., Tensor]:
+    """The C++ method itself: Function.apply around it only serves transformations."""
+    applied: Callable[..., Tensor] = super(torch.autograd.Function, function).apply  # type: ignore[misc]
+    return applied
+
+
+def save(ctx: Any, k: Number, tau: Number, *tensors: Tensor) -> None:
+    """Keep k and tau for the backward, and tensors."""
+    # columns as what they are inputs of, and watched for changes in place; a number is no tensor
+    columns = [value for value in (k, tau) if isinstance(value, Tensor)]
+    ctx.numbers = [None if isinstance(value, Tensor) else value for value in (k, tau)]
+    ctx.save_for_backward(*tensors, *columns)
+
+
+def saved(ctx: Any, tensors: int) -> tuple[Any, ...]:
+    """The tensors, so many, then k and tau."""
+    kept = iter(ctx.saved_tensors)
+    first = [next(kept) for _ in range(tensors)]
+    return *first, *(next(kept) if number is None else number for number in ctx.numbers)
