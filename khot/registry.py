@@ -13,6 +13,7 @@ from types import MappingProxyType
 from khot._catalogue import ROWS
 from khot._checks import refuse
 from khot._operators import Design, Estimator, Operator, Relaxation
+from khot._rows import name_arguments
 
 __all__ = [
     "Design",
@@ -32,6 +33,8 @@ def _table(rows: tuple[Operator, ...]) -> Mapping[str, Operator]:
         if row.name in table:
             refuse("registry", "names must differ", f"{row.name!r} twice")
         table[row.name] = row
+        if not isinstance(row, Relaxation):
+            name_arguments(row.name, scores="logits")
     designs = [row.name for row in rows if isinstance(row, Design)]
     for row in rows:
         if isinstance(row, Estimator) and row.law not in designs:

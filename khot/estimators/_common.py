@@ -17,7 +17,7 @@ from khot import _checks, _random
 from khot._native import gumbel
 from khot._native import largest as selection
 from khot._random import Source
-from khot._rows import as_rows, name_arguments, refuse_values, transformed
+from khot._rows import as_rows, refuse_values, transformed
 from khot.sampling._draw import checked_samples
 
 Number = float | Tensor
@@ -111,7 +111,7 @@ def prepared(
         whole_k: refuse a k that is not whole.
         only_k: refuse every other k.
     """
-    logits = _checks.check_scores(name_arguments(who, scores="logits"), logits, dim, name="logits")
+    logits = _checks.check_scores(who, logits, dim, name="logits")
     rows, shape = as_rows(logits, dim)
     k = _checks.number_or_column(who, "k", k, rows, shape)
     tau = _checks.number_or_column(who, "tau", tau, rows, shape)

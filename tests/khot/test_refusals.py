@@ -183,3 +183,14 @@ def test_seeds_and_generator_exclude_each_other(row):
     scores = (torch.tensor([0.5, 0.5]),) if row.kind == "design" else (torch.ones(2), 1)
     with pytest.raises(ValueError, match=f"^{row.name}: .*generator or from seeds; got both"):
         row.function(*scores, seeds=torch.tensor(1), generator=torch.Generator())
+
+
+@pytest.mark.parametrize("row", khot.operators("design"), ids=lambda row: row.name)
+def test_logits_of_a_design_are_called_so(row):
+    for logits, k, said in (
+        (torch.tensor([1.0, torch.nan]), 1, r"logits must hold finite numbers or -inf; got NaN"),
+        (torch.tensor([1.0, -torch.inf]), 2, r"k must be in \[0, n\].*; got k = 2 for n = 1"),
+        (torch.arange(3), 1, "logits must be one of .*; got int64"),
+    ):
+        with pytest.raises((ValueError, TypeError), match=f"^{row.name}: {said}"):
+            row.function(logits, k)
