@@ -253,6 +253,34 @@ def test_a_signal_drains_requeues_and_exits_0(start, number):
     assert got.state == jobs_pb.JOB_STATE_RUNNING
 
 
+def test_callers_of_a_server_that_stops_are_told_to_go_elsewhere(start):
+    """Each calls until it is refused; none sees anything but that."""
+    server = start().wait_until_serving()
+    ends: list[grpc.StatusCode] = []
+    called = threading.Semaphore(0)
+
+    def caller() -> None:
+        with grpc.insecure_channel(server.address) as channel:
+            stub = KHotServiceStub(channel)
+            try:
+                while True:
+                    stub.Relax(request(), timeout=30)
+                    called.release()
+            except grpc.RpcError as error:
+                ends.append(error.code())
+
+    callers = [threading.Thread(target=caller) for _ in range(8)]
+    for thread in callers:
+        thread.start()
+    for _ in range(100):
+        assert called.acquire(timeout=30)
+    server.process.send_signal(signal.SIGTERM)
+    for thread in callers:
+        thread.join(60)
+    assert ends == [grpc.StatusCode.UNAVAILABLE] * 8
+    assert server.process.wait(60) == 0
+
+
 def until_running_twice(server: Server, job: str):
     running = 0
     for event in events(server, job):

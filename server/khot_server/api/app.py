@@ -39,6 +39,8 @@ from khot_server.worker.link import Link, LinkLost
 
 log = structlog.get_logger()
 
+QUIET_S = 0.1  # without a call: those on their way have arrived, and were refused
+LAME_DUCK_S = 2.0  # at most, for callers that do not listen
 SERVICES = (
     khot_service_pb2.DESCRIPTOR.services_by_name["KHotService"],
     job_service_pb2.DESCRIPTOR.services_by_name["JobService"],
@@ -153,7 +155,9 @@ class App:
         self.tail.drain()
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
         log.info("draining", seconds=self.settings.drain_s)
-        await self.server.stop(self.settings.drain_s)
+        began = loop.time()
+        await self.guard.quiet(QUIET_S, min(LAME_DUCK_S, self.settings.drain_s))
+        await self.server.stop(max(0.0, self.settings.drain_s - (loop.time() - began)))
         tail.cancel()
         for engine in self._engines:
             engine.cancel()

@@ -53,6 +53,17 @@ class Guard(grpc.aio.ServerInterceptor):
     def __init__(self, tokens: Tokens | None, metrics: Metrics, methods: set[str]) -> None:
         self._tokens, self._metrics, self._methods = tokens, metrics, methods
         self.draining = False
+        self._refused_at = 0.0
+
+    async def quiet(self, quiet_s: float, most_s: float) -> None:
+        """While draining: until no call has come for `quiet_s`, but at most `most_s`.
+
+        A refused caller is told to come back in seconds, so they soon do not. It matters
+        because gRPC itself answers a call that meets its shutdown, with a bare CANCELLED.
+        """
+        start = self._refused_at = time.monotonic()
+        while (now := time.monotonic()) - self._refused_at < quiet_s and now - start < most_s:
+            await asyncio.sleep(quiet_s / 5)
 
     async def intercept_service(
         self,
@@ -111,6 +122,7 @@ class Guard(grpc.aio.ServerInterceptor):
 
     def _enter(self, service: str, context: Any) -> None:
         if self.draining:
+            self._refused_at = time.monotonic()
             raise Draining("server: must be serving; got one that is shutting down")
         scope = SCOPES.get(service, "admin")
         _identity.set(authorize(self._tokens, context.invocation_metadata() or (), scope))
