@@ -22,6 +22,7 @@ _NUMPY: dict[int, np.dtype[np.generic]] = {
     DataType.DATA_TYPE_BOOL: np.dtype("?"),
     DataType.DATA_TYPE_INT32: np.dtype("<i4"),
     DataType.DATA_TYPE_INT64: np.dtype("<i8"),
+    DataType.DATA_TYPE_UINT16: np.dtype("<u2"),
 }
 _WIRE = {dtype: number for number, dtype in _NUMPY.items()}
 _NAMES = ", ".join(dtype.name for dtype in _WIRE)
@@ -35,7 +36,7 @@ def to_tensor(array: Array) -> Tensor:
     """Return the message that carries `array`.
 
     Args:
-        array: of dtype float16, float32, float64, bool, int32 or int64, any
+        array: of dtype float16, float32, float64, bool, int32, int64 or uint16, any
             memory order and byte order.
 
     Raises:
@@ -49,8 +50,12 @@ def to_tensor(array: Array) -> Tensor:
     return Tensor(dtype=DataType.Name(number), shape=array.shape, data=data)
 
 
-def from_tensor(tensor: Tensor) -> Array:
+def from_tensor(tensor: Tensor, data: bytes | memoryview | None = None) -> Array:
     """Return the array that `tensor` carries, read-only.
+
+    Args:
+        tensor: the message.
+        data: its bytes, if they were cut out of it (`khot_proto.wire`).
 
     Raises:
         TensorError: the dtype is not set or not known, a dimension is negative,
@@ -62,7 +67,7 @@ def from_tensor(tensor: Tensor) -> Array:
     shape = tuple(tensor.shape)
     if any(length < 0 for length in shape):
         raise TensorError(f"from_tensor: dimensions must not be negative; got shape {shape}")
-    data = tensor.data  # once: every access makes a copy
+    data = tensor.data if data is None else data  # once: every access makes a copy
     # In Python integers: a product that overflowed would match a small message.
     wanted = math.prod(shape) * dtype.itemsize
     if len(data) != wanted:
@@ -70,6 +75,8 @@ def from_tensor(tensor: Tensor) -> Array:
             f"from_tensor: data must have {wanted} bytes for {dtype.name} of shape {shape}; "
             f"got {len(data)}"
         )
-    if dtype.kind == "b" and data.strip(b"\x00\x01"):
+    if dtype.kind == "b" and bytes(data).strip(b"\x00\x01"):
         raise TensorError("from_tensor: bool data must be bytes 0 and 1; got others")
-    return np.frombuffer(data, dtype=dtype).reshape(shape)
+    array = np.frombuffer(data, dtype=dtype).reshape(shape)
+    array.flags.writeable = False  # also where the bytes could be written
+    return array

@@ -8,7 +8,7 @@ import pytest
 from khot_proto import TensorError, from_tensor, to_tensor
 from khot_proto.v1.tensor_pb2 import DataType, Tensor
 
-DTYPES = ["float16", "float32", "float64", "bool", "int32", "int64"]
+DTYPES = ["float16", "float32", "float64", "bool", "int32", "int64", "uint16"]
 SHAPES = [(), (0,), (1,), (3, 4), (2, 0, 5), (2, 3, 4, 5)]
 
 

@@ -23,11 +23,11 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import any_pb2 as google_dot_protobuf_dot_any__pb2
-from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
+from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 from khot_proto.v1 import tensor_pb2 as khot__proto_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n khot_proto/v1/khot_service.proto\x12\x07khot.v1\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1akhot_proto/v1/tensor.proto\"1\n\x0cRelaxRequest\x12!\n\x05items\x18\x01 \x03(\x0b\x32\x12.khot.v1.RelaxItem\"V\n\tRelaxItem\x12\x10\n\x08operator\x18\x01 \x01(\t\x12\x1f\n\x06scores\x18\x02 \x01(\x0b\x32\x0f.khot.v1.Tensor\x12\t\n\x01k\x18\x03 \x03(\x01\x12\x0b\n\x03tau\x18\x04 \x03(\x01\"6\n\rRelaxResponse\x12%\n\x07results\x18\x01 \x03(\x0b\x32\x14.khot.v1.RelaxResult\"r\n\x0bRelaxResult\x12#\n\x06status\x18\x01 \x01(\x0b\x32\x13.khot.v1.ItemStatus\x12\x1d\n\x04soft\x18\x02 \x01(\x0b\x32\x0f.khot.v1.Tensor\x12\x1f\n\x06timing\x18\x03 \x01(\x0b\x32\x0f.khot.v1.Timing\"3\n\rSampleRequest\x12\"\n\x05items\x18\x01 \x03(\x0b\x32\x13.khot.v1.SampleItem\"s\n\nSampleItem\x12\x10\n\x08operator\x18\x01 \x01(\t\x12\x1f\n\x06scores\x18\x02 \x01(\x0b\x32\x0f.khot.v1.Tensor\x12\t\n\x01k\x18\x03 \x03(\x01\x12\x0b\n\x03tau\x18\x04 \x03(\x01\x12\x11\n\x04seed\x18\x05 \x01(\x04H\x00\x88\x01\x01\x42\x07\n\x05_seed\"8\n\x0eSampleResponse\x12&\n\x07results\x18\x01 \x03(\x0b\x32\x15.khot.v1.SampleResult\"\x7f\n\x0cSampleResult\x12#\n\x06status\x18\x01 \x01(\x0b\x32\x13.khot.v1.ItemStatus\x12\x1b\n\x04mask\x18\x02 \x01(\x0b\x32\r.khot.v1.Mask\x12\x0c\n\x04seed\x18\x03 \x01(\x04\x12\x1f\n\x06timing\x18\x04 \x01(\x0b\x32\x0f.khot.v1.Timing\"#\n\x04Mask\x12\r\n\x05shape\x18\x01 \x03(\x03\x12\x0c\n\x04\x62its\x18\x02 \x01(\x0c\"R\n\nItemStatus\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\x12%\n\x07\x64\x65tails\x18\x03 \x03(\x0b\x32\x14.google.protobuf.Any\"r\n\x06Timing\x12(\n\x05queue\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12*\n\x07\x63ompute\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nbatch_rows\x18\x03 \x01(\x03\"\x16\n\x14ListOperatorsRequest\"=\n\x15ListOperatorsResponse\x12$\n\toperators\x18\x01 \x03(\x0b\x32\x11.khot.v1.Operator\"\xcb\x01\n\x08Operator\x12\x0c\n\x04name\x18\x01 \x01(\t\x12#\n\x04kind\x18\x02 \x01(\x0e\x32\x15.khot.v1.OperatorKind\x12\x0f\n\x07summary\x18\x03 \x01(\t\x12\x11\n\treference\x18\x04 \x01(\t\x12\x35\n\nproperties\x18\x05 \x03(\x0b\x32!.khot.v1.Operator.PropertiesEntry\x1a\x31\n\x0fPropertiesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01*e\n\x0cOperatorKind\x12\x1d\n\x19OPERATOR_KIND_UNSPECIFIED\x10\x00\x12\x1c\n\x18OPERATOR_KIND_RELAXATION\x10\x01\x12\x18\n\x14OPERATOR_KIND_DESIGN\x10\x02\x32\xd0\x01\n\x0bKHotService\x12\x36\n\x05Relax\x12\x15.khot.v1.RelaxRequest\x1a\x16.khot.v1.RelaxResponse\x12\x39\n\x06Sample\x12\x16.khot.v1.SampleRequest\x1a\x17.khot.v1.SampleResponse\x12N\n\rListOperators\x12\x1d.khot.v1.ListOperatorsRequest\x1a\x1e.khot.v1.ListOperatorsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n khot_proto/v1/khot_service.proto\x12\x07khot.v1\x1a\x19google/protobuf/any.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1akhot_proto/v1/tensor.proto\"V\n\x0cRelaxRequest\x12!\n\x05items\x18\x01 \x03(\x0b\x32\x12.khot.v1.RelaxItem\x12#\n\x08priority\x18\x02 \x01(\x0e\x32\x11.khot.v1.Priority\"Y\n\x0fRelaxVjpRequest\x12!\n\x05items\x18\x01 \x03(\x0b\x32\x12.khot.v1.RelaxItem\x12#\n\x08priority\x18\x02 \x01(\x0e\x32\x11.khot.v1.Priority\"\xb9\x01\n\tRelaxItem\x12\x10\n\x08operator\x18\x01 \x01(\t\x12\x1f\n\x06scores\x18\x02 \x01(\x0b\x32\x0f.khot.v1.Tensor\x12\t\n\x01k\x18\x03 \x03(\x01\x12\x0b\n\x03tau\x18\x04 \x03(\x01\x12(\n\x07options\x18\x05 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\"\n\tcotangent\x18\x06 \x01(\x0b\x32\x0f.khot.v1.Tensor\x12\x13\n\x0b\x64iagnostics\x18\x07 \x01(\x08\"6\n\rRelaxResponse\x12%\n\x07results\x18\x01 \x03(\x0b\x32\x14.khot.v1.RelaxResult\"9\n\x10RelaxVjpResponse\x12%\n\x07results\x18\x01 \x03(\x0b\x32\x14.khot.v1.RelaxResult\"\xd7\x01\n\x0bRelaxResult\x12#\n\x06status\x18\x01 \x01(\x0b\x32\x13.khot.v1.ItemStatus\x12\x1d\n\x04soft\x18\x02 \x01(\x0b\x32\x0f.khot.v1.Tensor\x12\x1f\n\x06timing\x18\x03 \x01(\x0b\x32\x0f.khot.v1.Timing\x12%\n\tgradients\x18\x04 \x01(\x0b\x32\x12.khot.v1.Gradients\x12)\n\x0b\x64iagnostics\x18\x05 \x01(\x0b\x32\x14.khot.v1.Diagnostics\x12\x11\n\talgorithm\x18\x06 \x01(\t\"X\n\rSampleRequest\x12\"\n\x05items\x18\x01 \x03(\x0b\x32\x13.khot.v1.SampleItem\x12#\n\x08priority\x18\x02 \x01(\x0e\x32\x11.khot.v1.Priority\"[\n\x10SampleVjpRequest\x12\"\n\x05items\x18\x01 \x03(\x0b\x32\x13.khot.v1.SampleItem\x12#\n\x08priority\x18\x02 \x01(\x0e\x32\x11.khot.v1.Priority\"\xda\x02\n\nSampleItem\x12\x10\n\x08operator\x18\x01 \x01(\t\x12\x1f\n\x06scores\x18\x02 \x01(\x0b\x32\x0f.khot.v1.Tensor\x12\t\n\x01k\x18\x03 \x03(\x01\x12\x0b\n\x03tau\x18\x04 \x03(\x01\x12\x11\n\x04seed\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12\x18\n\x0bnum_samples\x18\x06 \x01(\x03H\x01\x88\x01\x01\x12#\n\x06\x66ormat\x18\x07 \x01(\x0e\x32\x13.khot.v1.MaskFormat\x12\x12\n\ninclude_pi\x18\x08 \x01(\x08\x12(\n\x07options\x18\t \x01(\x0b\x32\x17.google.protobuf.Struct\x12\"\n\tcotangent\x18\n \x01(\x0b\x32\x0f.khot.v1.Tensor\x12\x1f\n\x06losses\x18\x0b \x01(\x0b\x32\x0f.khot.v1.Losses\x12\x13\n\x0b\x64iagnostics\x18\x0c \x01(\x08\x42\x07\n\x05_seedB\x0e\n\x0c_num_samples\"p\n\x06Losses\x12\x1f\n\x06values\x18\x01 \x01(\x0b\x32\x0f.khot.v1.Tensor\x12 \n\x05given\x18\x02 \x01(\x0b\x32\x0f.khot.v1.TensorH\x00\x12\x17\n\rleave_one_out\x18\x03 \x01(\x08H\x00\x42\n\n\x08\x62\x61seline\"8\n\x0eSampleResponse\x12&\n\x07results\x18\x01 \x03(\x0b\x32\x15.khot.v1.SampleResult\";\n\x11SampleVjpResponse\x12&\n\x07results\x18\x01 \x03(\x0b\x32\x15.khot.v1.SampleResult\"\xa3\x02\n\x0cSampleResult\x12#\n\x06status\x18\x01 \x01(\x0b\x32\x13.khot.v1.ItemStatus\x12\x1b\n\x04mask\x18\x02 \x01(\x0b\x32\r.khot.v1.Mask\x12\x0c\n\x04seed\x18\x03 \x01(\x04\x12\x1f\n\x06timing\x18\x04 \x01(\x0b\x32\x0f.khot.v1.Timing\x12 \n\x07relaxed\x18\x05 \x01(\x0b\x32\x0f.khot.v1.Tensor\x12\x1b\n\x02pi\x18\x06 \x01(\x0b\x32\x0f.khot.v1.Tensor\x12%\n\tgradients\x18\x07 \x01(\x0b\x32\x12.khot.v1.Gradients\x12)\n\x0b\x64iagnostics\x18\x08 \x01(\x0b\x32\x14.khot.v1.Diagnostics\x12\x11\n\talgorithm\x18\t \x01(\t\"t\n\x04Mask\x12\r\n\x05shape\x18\x01 \x03(\x03\x12\x0e\n\x04\x62its\x18\x02 \x01(\x0cH\x00\x12#\n\x07indices\x18\x03 \x01(\x0b\x32\x10.khot.v1.IndicesH\x00\x12 \n\x05\x64\x65nse\x18\x04 \x01(\x0b\x32\x0f.khot.v1.TensorH\x00\x42\x06\n\x04\x66orm\"9\n\x07Indices\x12\x0e\n\x06\x63ounts\x18\x01 \x03(\x05\x12\x1e\n\x05units\x18\x02 \x01(\x0b\x32\x0f.khot.v1.Tensor\"D\n\tGradients\x12\x1f\n\x06scores\x18\x01 \x01(\x0b\x32\x0f.khot.v1.Tensor\x12\t\n\x01k\x18\x02 \x03(\x01\x12\x0b\n\x03tau\x18\x03 \x03(\x01\"3\n\x0b\x44iagnostics\x12\x12\n\niterations\x18\x01 \x03(\x05\x12\x10\n\x08residual\x18\x02 \x03(\x01\"R\n\nItemStatus\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\x12%\n\x07\x64\x65tails\x18\x03 \x03(\x0b\x32\x14.google.protobuf.Any\"T\n\x06Timing\x12\x10\n\x08queue_ns\x18\x01 \x01(\x03\x12\x10\n\x08\x62\x61tch_ns\x18\x02 \x01(\x03\x12\x12\n\ncompute_ns\x18\x03 \x01(\x03\x12\x12\n\nbatch_rows\x18\x04 \x01(\x03\"\xd5\x01\n\rStreamRequest\x12\n\n\x02id\x18\x01 \x01(\x04\x12&\n\x05relax\x18\x02 \x01(\x0b\x32\x15.khot.v1.RelaxRequestH\x00\x12-\n\trelax_vjp\x18\x03 \x01(\x0b\x32\x18.khot.v1.RelaxVjpRequestH\x00\x12(\n\x06sample\x18\x04 \x01(\x0b\x32\x16.khot.v1.SampleRequestH\x00\x12/\n\nsample_vjp\x18\x05 \x01(\x0b\x32\x19.khot.v1.SampleVjpRequestH\x00\x42\x06\n\x04\x63\x61ll\"\x82\x02\n\x0eStreamResponse\x12\n\n\x02id\x18\x01 \x01(\x04\x12\'\n\x05relax\x18\x02 \x01(\x0b\x32\x16.khot.v1.RelaxResponseH\x00\x12.\n\trelax_vjp\x18\x03 \x01(\x0b\x32\x19.khot.v1.RelaxVjpResponseH\x00\x12)\n\x06sample\x18\x04 \x01(\x0b\x32\x17.khot.v1.SampleResponseH\x00\x12\x30\n\nsample_vjp\x18\x05 \x01(\x0b\x32\x1a.khot.v1.SampleVjpResponseH\x00\x12$\n\x05\x65rror\x18\x06 \x01(\x0b\x32\x13.khot.v1.ItemStatusH\x00\x42\x08\n\x06\x61nswer\"\x16\n\x14ListOperatorsRequest\"o\n\x15ListOperatorsResponse\x12$\n\toperators\x18\x01 \x03(\x0b\x32\x11.khot.v1.Operator\x12\x1f\n\x06limits\x18\x02 \x01(\x0b\x32\x0f.khot.v1.Limits\x12\x0f\n\x07\x64\x65vices\x18\x03 \x03(\t\"\xf5\x01\n\x08Operator\x12\x0c\n\x04name\x18\x01 \x01(\t\x12#\n\x04kind\x18\x02 \x01(\x0e\x32\x15.khot.v1.OperatorKind\x12\x0f\n\x07summary\x18\x03 \x01(\t\x12\x11\n\treference\x18\x04 \x01(\t\x12\x35\n\nproperties\x18\x05 \x03(\x0b\x32!.khot.v1.Operator.PropertiesEntry\x12(\n\x07options\x18\x06 \x01(\x0b\x32\x17.google.protobuf.Struct\x1a\x31\n\x0fPropertiesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xca\x01\n\x06Limits\x12\x19\n\x11max_message_bytes\x18\x01 \x01(\x03\x12\x1a\n\x12max_queue_elements\x18\x02 \x01(\x03\x12!\n\x19max_tenant_queue_elements\x18\x03 \x01(\x03\x12\x16\n\x0emax_batch_rows\x18\x04 \x01(\x03\x12\x1a\n\x12max_batch_elements\x18\x05 \x01(\x03\x12\x18\n\x10max_caller_calls\x18\x06 \x01(\x03\x12\x18\n\x10max_stream_calls\x18\x07 \x01(\x03*Q\n\x08Priority\x12\x18\n\x14PRIORITY_UNSPECIFIED\x10\x00\x12\x18\n\x14PRIORITY_INTERACTIVE\x10\x01\x12\x11\n\rPRIORITY_BULK\x10\x02*o\n\nMaskFormat\x12\x1b\n\x17MASK_FORMAT_UNSPECIFIED\x10\x00\x12\x14\n\x10MASK_FORMAT_BITS\x10\x01\x12\x17\n\x13MASK_FORMAT_INDICES\x10\x02\x12\x15\n\x11MASK_FORMAT_DENSE\x10\x03*\x82\x01\n\x0cOperatorKind\x12\x1d\n\x19OPERATOR_KIND_UNSPECIFIED\x10\x00\x12\x1c\n\x18OPERATOR_KIND_RELAXATION\x10\x01\x12\x18\n\x14OPERATOR_KIND_DESIGN\x10\x02\x12\x1b\n\x17OPERATOR_KIND_ESTIMATOR\x10\x03\x32\x94\x03\n\x0bKHotService\x12\x36\n\x05Relax\x12\x15.khot.v1.RelaxRequest\x1a\x16.khot.v1.RelaxResponse\x12?\n\x08RelaxVjp\x12\x18.khot.v1.RelaxVjpRequest\x1a\x19.khot.v1.RelaxVjpResponse\x12\x39\n\x06Sample\x12\x16.khot.v1.SampleRequest\x1a\x17.khot.v1.SampleResponse\x12\x42\n\tSampleVjp\x12\x19.khot.v1.SampleVjpRequest\x1a\x1a.khot.v1.SampleVjpResponse\x12=\n\x06Stream\x12\x16.khot.v1.StreamRequest\x1a\x17.khot.v1.StreamResponse(\x01\x30\x01\x12N\n\rListOperators\x12\x1d.khot.v1.ListOperatorsRequest\x1a\x1e.khot.v1.ListOperatorsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,38 +36,64 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_OPERATOR_PROPERTIESENTRY']._loaded_options = None
   _globals['_OPERATOR_PROPERTIESENTRY']._serialized_options = b'8\001'
-  _globals['_OPERATORKIND']._serialized_start=1330
-  _globals['_OPERATORKIND']._serialized_end=1431
-  _globals['_RELAXREQUEST']._serialized_start=132
-  _globals['_RELAXREQUEST']._serialized_end=181
-  _globals['_RELAXITEM']._serialized_start=183
-  _globals['_RELAXITEM']._serialized_end=269
-  _globals['_RELAXRESPONSE']._serialized_start=271
-  _globals['_RELAXRESPONSE']._serialized_end=325
-  _globals['_RELAXRESULT']._serialized_start=327
-  _globals['_RELAXRESULT']._serialized_end=441
-  _globals['_SAMPLEREQUEST']._serialized_start=443
-  _globals['_SAMPLEREQUEST']._serialized_end=494
-  _globals['_SAMPLEITEM']._serialized_start=496
-  _globals['_SAMPLEITEM']._serialized_end=611
-  _globals['_SAMPLERESPONSE']._serialized_start=613
-  _globals['_SAMPLERESPONSE']._serialized_end=669
-  _globals['_SAMPLERESULT']._serialized_start=671
-  _globals['_SAMPLERESULT']._serialized_end=798
-  _globals['_MASK']._serialized_start=800
-  _globals['_MASK']._serialized_end=835
-  _globals['_ITEMSTATUS']._serialized_start=837
-  _globals['_ITEMSTATUS']._serialized_end=919
-  _globals['_TIMING']._serialized_start=921
-  _globals['_TIMING']._serialized_end=1035
-  _globals['_LISTOPERATORSREQUEST']._serialized_start=1037
-  _globals['_LISTOPERATORSREQUEST']._serialized_end=1059
-  _globals['_LISTOPERATORSRESPONSE']._serialized_start=1061
-  _globals['_LISTOPERATORSRESPONSE']._serialized_end=1122
-  _globals['_OPERATOR']._serialized_start=1125
-  _globals['_OPERATOR']._serialized_end=1328
-  _globals['_OPERATOR_PROPERTIESENTRY']._serialized_start=1279
-  _globals['_OPERATOR_PROPERTIESENTRY']._serialized_end=1328
-  _globals['_KHOTSERVICE']._serialized_start=1434
-  _globals['_KHOTSERVICE']._serialized_end=1642
+  _globals['_PRIORITY']._serialized_start=3426
+  _globals['_PRIORITY']._serialized_end=3507
+  _globals['_MASKFORMAT']._serialized_start=3509
+  _globals['_MASKFORMAT']._serialized_end=3620
+  _globals['_OPERATORKIND']._serialized_start=3623
+  _globals['_OPERATORKIND']._serialized_end=3753
+  _globals['_RELAXREQUEST']._serialized_start=130
+  _globals['_RELAXREQUEST']._serialized_end=216
+  _globals['_RELAXVJPREQUEST']._serialized_start=218
+  _globals['_RELAXVJPREQUEST']._serialized_end=307
+  _globals['_RELAXITEM']._serialized_start=310
+  _globals['_RELAXITEM']._serialized_end=495
+  _globals['_RELAXRESPONSE']._serialized_start=497
+  _globals['_RELAXRESPONSE']._serialized_end=551
+  _globals['_RELAXVJPRESPONSE']._serialized_start=553
+  _globals['_RELAXVJPRESPONSE']._serialized_end=610
+  _globals['_RELAXRESULT']._serialized_start=613
+  _globals['_RELAXRESULT']._serialized_end=828
+  _globals['_SAMPLEREQUEST']._serialized_start=830
+  _globals['_SAMPLEREQUEST']._serialized_end=918
+  _globals['_SAMPLEVJPREQUEST']._serialized_start=920
+  _globals['_SAMPLEVJPREQUEST']._serialized_end=1011
+  _globals['_SAMPLEITEM']._serialized_start=1014
+  _globals['_SAMPLEITEM']._serialized_end=1360
+  _globals['_LOSSES']._serialized_start=1362
+  _globals['_LOSSES']._serialized_end=1474
+  _globals['_SAMPLERESPONSE']._serialized_start=1476
+  _globals['_SAMPLERESPONSE']._serialized_end=1532
+  _globals['_SAMPLEVJPRESPONSE']._serialized_start=1534
+  _globals['_SAMPLEVJPRESPONSE']._serialized_end=1593
+  _globals['_SAMPLERESULT']._serialized_start=1596
+  _globals['_SAMPLERESULT']._serialized_end=1887
+  _globals['_MASK']._serialized_start=1889
+  _globals['_MASK']._serialized_end=2005
+  _globals['_INDICES']._serialized_start=2007
+  _globals['_INDICES']._serialized_end=2064
+  _globals['_GRADIENTS']._serialized_start=2066
+  _globals['_GRADIENTS']._serialized_end=2134
+  _globals['_DIAGNOSTICS']._serialized_start=2136
+  _globals['_DIAGNOSTICS']._serialized_end=2187
+  _globals['_ITEMSTATUS']._serialized_start=2189
+  _globals['_ITEMSTATUS']._serialized_end=2271
+  _globals['_TIMING']._serialized_start=2273
+  _globals['_TIMING']._serialized_end=2357
+  _globals['_STREAMREQUEST']._serialized_start=2360
+  _globals['_STREAMREQUEST']._serialized_end=2573
+  _globals['_STREAMRESPONSE']._serialized_start=2576
+  _globals['_STREAMRESPONSE']._serialized_end=2834
+  _globals['_LISTOPERATORSREQUEST']._serialized_start=2836
+  _globals['_LISTOPERATORSREQUEST']._serialized_end=2858
+  _globals['_LISTOPERATORSRESPONSE']._serialized_start=2860
+  _globals['_LISTOPERATORSRESPONSE']._serialized_end=2971
+  _globals['_OPERATOR']._serialized_start=2974
+  _globals['_OPERATOR']._serialized_end=3219
+  _globals['_OPERATOR_PROPERTIESENTRY']._serialized_start=3170
+  _globals['_OPERATOR_PROPERTIESENTRY']._serialized_end=3219
+  _globals['_LIMITS']._serialized_start=3222
+  _globals['_LIMITS']._serialized_end=3424
+  _globals['_KHOTSERVICE']._serialized_start=3756
+  _globals['_KHOTSERVICE']._serialized_end=4160
 # @@protoc_insertion_point(module_scope)

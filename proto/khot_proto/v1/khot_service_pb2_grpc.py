@@ -29,10 +29,15 @@ class KHotServiceStub(object):
     """k-hot layers for other services: many small items, batched on the device.
 
     An item is a tensor of rows with one operator. Items of one request are
-    independent: a bad item fails alone, with its own status, and the call succeeds.
-    The call itself fails only where no item could be looked at: UNAUTHENTICATED,
-    PERMISSION_DENIED, RESOURCE_EXHAUSTED (the queue is full; RetryInfo says when to
-    come back), UNAVAILABLE (draining, or no engine), INVALID_ARGUMENT (no items).
+    independent, may differ in everything, and a bad item fails alone, with its own
+    status: the call succeeds. The call itself fails only where no item is to blame:
+    UNAUTHENTICATED, PERMISSION_DENIED, RESOURCE_EXHAUSTED (the queue is full or the
+    caller has too many calls under way; RetryInfo says when to come back), UNAVAILABLE
+    (draining, or no engine), INVALID_ARGUMENT (no items, or bytes that are no message),
+    DEADLINE_EXCEEDED (the caller's deadline, or a batch that took too long).
+
+    Nothing is kept between calls. A draw is a function of its item and its seed, so
+    its gradient can be asked for afterwards, of any replica.
     """
 
     def __init__(self, channel):
@@ -46,10 +51,25 @@ class KHotServiceStub(object):
                 request_serializer=khot__proto_dot_v1_dot_khot__service__pb2.RelaxRequest.SerializeToString,
                 response_deserializer=khot__proto_dot_v1_dot_khot__service__pb2.RelaxResponse.FromString,
                 _registered_method=True)
+        self.RelaxVjp = channel.unary_unary(
+                '/khot.v1.KHotService/RelaxVjp',
+                request_serializer=khot__proto_dot_v1_dot_khot__service__pb2.RelaxVjpRequest.SerializeToString,
+                response_deserializer=khot__proto_dot_v1_dot_khot__service__pb2.RelaxVjpResponse.FromString,
+                _registered_method=True)
         self.Sample = channel.unary_unary(
                 '/khot.v1.KHotService/Sample',
                 request_serializer=khot__proto_dot_v1_dot_khot__service__pb2.SampleRequest.SerializeToString,
                 response_deserializer=khot__proto_dot_v1_dot_khot__service__pb2.SampleResponse.FromString,
+                _registered_method=True)
+        self.SampleVjp = channel.unary_unary(
+                '/khot.v1.KHotService/SampleVjp',
+                request_serializer=khot__proto_dot_v1_dot_khot__service__pb2.SampleVjpRequest.SerializeToString,
+                response_deserializer=khot__proto_dot_v1_dot_khot__service__pb2.SampleVjpResponse.FromString,
+                _registered_method=True)
+        self.Stream = channel.stream_stream(
+                '/khot.v1.KHotService/Stream',
+                request_serializer=khot__proto_dot_v1_dot_khot__service__pb2.StreamRequest.SerializeToString,
+                response_deserializer=khot__proto_dot_v1_dot_khot__service__pb2.StreamResponse.FromString,
                 _registered_method=True)
         self.ListOperators = channel.unary_unary(
                 '/khot.v1.KHotService/ListOperators',
@@ -62,29 +82,58 @@ class KHotServiceServicer(object):
     """k-hot layers for other services: many small items, batched on the device.
 
     An item is a tensor of rows with one operator. Items of one request are
-    independent: a bad item fails alone, with its own status, and the call succeeds.
-    The call itself fails only where no item could be looked at: UNAUTHENTICATED,
-    PERMISSION_DENIED, RESOURCE_EXHAUSTED (the queue is full; RetryInfo says when to
-    come back), UNAVAILABLE (draining, or no engine), INVALID_ARGUMENT (no items).
+    independent, may differ in everything, and a bad item fails alone, with its own
+    status: the call succeeds. The call itself fails only where no item is to blame:
+    UNAUTHENTICATED, PERMISSION_DENIED, RESOURCE_EXHAUSTED (the queue is full or the
+    caller has too many calls under way; RetryInfo says when to come back), UNAVAILABLE
+    (draining, or no engine), INVALID_ARGUMENT (no items, or bytes that are no message),
+    DEADLINE_EXCEEDED (the caller's deadline, or a batch that took too long).
+
+    Nothing is kept between calls. A draw is a function of its item and its seed, so
+    its gradient can be asked for afterwards, of any replica.
     """
 
     def Relax(self, request, context):
-        """Soft k-hot rows by a relaxation of the registry.
+        """Soft k-hot rows by a relaxation; with a cotangent, its gradients too.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RelaxVjp(self, request, context):
+        """The gradients of a relaxation for a cotangent, without its value.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Sample(self, request, context):
-        """Hard k-hot rows by a sampling design of the registry. A pure function of the
-        request where every item has a seed, and then safe to retry.
+        """Draws by a sampling design or an estimator; of an estimator, with a cotangent, its
+        gradients too. A pure function of the request where every item has a seed, and
+        then safe to retry.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SampleVjp(self, request, context):
+        """The gradients of an estimator, for a cotangent or for losses: the draw is made
+        again from the same seed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Stream(self, request_iterator, context):
+        """The same four, many in flight on one call, each answered as it finishes. The server
+        stops reading while it has as many unanswered requests as Limits says.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListOperators(self, request, context):
-        """The operators this server has, with what each promises.
+        """The operators this server has, with what each promises, and the server's limits.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -98,10 +147,25 @@ def add_KHotServiceServicer_to_server(servicer, server):
                     request_deserializer=khot__proto_dot_v1_dot_khot__service__pb2.RelaxRequest.FromString,
                     response_serializer=khot__proto_dot_v1_dot_khot__service__pb2.RelaxResponse.SerializeToString,
             ),
+            'RelaxVjp': grpc.unary_unary_rpc_method_handler(
+                    servicer.RelaxVjp,
+                    request_deserializer=khot__proto_dot_v1_dot_khot__service__pb2.RelaxVjpRequest.FromString,
+                    response_serializer=khot__proto_dot_v1_dot_khot__service__pb2.RelaxVjpResponse.SerializeToString,
+            ),
             'Sample': grpc.unary_unary_rpc_method_handler(
                     servicer.Sample,
                     request_deserializer=khot__proto_dot_v1_dot_khot__service__pb2.SampleRequest.FromString,
                     response_serializer=khot__proto_dot_v1_dot_khot__service__pb2.SampleResponse.SerializeToString,
+            ),
+            'SampleVjp': grpc.unary_unary_rpc_method_handler(
+                    servicer.SampleVjp,
+                    request_deserializer=khot__proto_dot_v1_dot_khot__service__pb2.SampleVjpRequest.FromString,
+                    response_serializer=khot__proto_dot_v1_dot_khot__service__pb2.SampleVjpResponse.SerializeToString,
+            ),
+            'Stream': grpc.stream_stream_rpc_method_handler(
+                    servicer.Stream,
+                    request_deserializer=khot__proto_dot_v1_dot_khot__service__pb2.StreamRequest.FromString,
+                    response_serializer=khot__proto_dot_v1_dot_khot__service__pb2.StreamResponse.SerializeToString,
             ),
             'ListOperators': grpc.unary_unary_rpc_method_handler(
                     servicer.ListOperators,
@@ -120,10 +184,15 @@ class KHotService(object):
     """k-hot layers for other services: many small items, batched on the device.
 
     An item is a tensor of rows with one operator. Items of one request are
-    independent: a bad item fails alone, with its own status, and the call succeeds.
-    The call itself fails only where no item could be looked at: UNAUTHENTICATED,
-    PERMISSION_DENIED, RESOURCE_EXHAUSTED (the queue is full; RetryInfo says when to
-    come back), UNAVAILABLE (draining, or no engine), INVALID_ARGUMENT (no items).
+    independent, may differ in everything, and a bad item fails alone, with its own
+    status: the call succeeds. The call itself fails only where no item is to blame:
+    UNAUTHENTICATED, PERMISSION_DENIED, RESOURCE_EXHAUSTED (the queue is full or the
+    caller has too many calls under way; RetryInfo says when to come back), UNAVAILABLE
+    (draining, or no engine), INVALID_ARGUMENT (no items, or bytes that are no message),
+    DEADLINE_EXCEEDED (the caller's deadline, or a batch that took too long).
+
+    Nothing is kept between calls. A draw is a function of its item and its seed, so
+    its gradient can be asked for afterwards, of any replica.
     """
 
     @staticmethod
@@ -154,6 +223,33 @@ class KHotService(object):
             _registered_method=True)
 
     @staticmethod
+    def RelaxVjp(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/khot.v1.KHotService/RelaxVjp',
+            khot__proto_dot_v1_dot_khot__service__pb2.RelaxVjpRequest.SerializeToString,
+            khot__proto_dot_v1_dot_khot__service__pb2.RelaxVjpResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def Sample(request,
             target,
             options=(),
@@ -170,6 +266,60 @@ class KHotService(object):
             '/khot.v1.KHotService/Sample',
             khot__proto_dot_v1_dot_khot__service__pb2.SampleRequest.SerializeToString,
             khot__proto_dot_v1_dot_khot__service__pb2.SampleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SampleVjp(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/khot.v1.KHotService/SampleVjp',
+            khot__proto_dot_v1_dot_khot__service__pb2.SampleVjpRequest.SerializeToString,
+            khot__proto_dot_v1_dot_khot__service__pb2.SampleVjpResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Stream(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/khot.v1.KHotService/Stream',
+            khot__proto_dot_v1_dot_khot__service__pb2.StreamRequest.SerializeToString,
+            khot__proto_dot_v1_dot_khot__service__pb2.StreamResponse.FromString,
             options,
             channel_credentials,
             insecure,

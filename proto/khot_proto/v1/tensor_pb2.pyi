@@ -15,6 +15,7 @@ class DataType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DATA_TYPE_BOOL: _ClassVar[DataType]
     DATA_TYPE_INT32: _ClassVar[DataType]
     DATA_TYPE_INT64: _ClassVar[DataType]
+    DATA_TYPE_UINT16: _ClassVar[DataType]
 DATA_TYPE_UNSPECIFIED: DataType
 DATA_TYPE_FLOAT16: DataType
 DATA_TYPE_FLOAT32: DataType
@@ -22,6 +23,7 @@ DATA_TYPE_FLOAT64: DataType
 DATA_TYPE_BOOL: DataType
 DATA_TYPE_INT32: DataType
 DATA_TYPE_INT64: DataType
+DATA_TYPE_UINT16: DataType
 
 class Tensor(_message.Message):
     __slots__ = ("dtype", "shape", "data")
