@@ -18,11 +18,11 @@ except ModuleNotFoundError as error:
         name="torch",
     ) from None
 
-from khot._native import NativeInfo, native_info
-from khot._random import row_seeds
+from khot._bits import pack_bits
+from khot._native import NativeInfo, native_info, set_kernel_threads
+from khot._random import row_seeds, seeds_of_items
 from khot.distributions import KSubset
 from khot.estimators import (
-    Gradients,
     gumbel_sigmoid,
     imle,
     ncpss,
@@ -36,7 +36,6 @@ from khot.estimators import (
     softsub,
     st_gumbel_softmax,
     st_topk,
-    vjp,
     with_losses,
 )
 from khot.registry import Design, Estimator, Operator, Relaxation, operator, operators
@@ -65,6 +64,7 @@ from khot.sampling import (
     topk,
     tournament_pivotal,
 )
+from khot.vjp import Gradients, vjp
 
 __version__ = _version("khot")
 
@@ -90,6 +90,7 @@ __all__ = [
     "ncpss",
     "operator",
     "operators",
+    "pack_bits",
     "pareto",
     "pi_st",
     "pi_st2",
@@ -101,7 +102,9 @@ __all__ = [
     "row_seeds",
     "sampford",
     "score_function",
+    "seeds_of_items",
     "sequential_softmax_topk",
+    "set_kernel_threads",
     "sigmoid_topk",
     "sigmoid_topk_with_diagnostics",
     "simple",

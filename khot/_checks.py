@@ -59,15 +59,26 @@ def number_or_column(
 ) -> float | Tensor:
     """The same, but a number stays a number."""
     if isinstance(value, (float, int)) and not isinstance(value, bool):
-        return float(value)
+        return _as_float(who, name, value)
     if not isinstance(value, Tensor):
         refuse(who, f"{name} must be a number or a tensor", type(value).__name__, TypeError)
     if value.is_complex() or value.dtype == torch.bool:
         refuse(who, f"{name} must be real", str(value.dtype).removeprefix("torch."), TypeError)
+    dtype = work_dtype(x)
+    fits = value.dtype is dtype and value.ndim == 1 and value.shape == rows
+    if fits and value.device == x.device:
+        return value.unsqueeze(-1)  # quickly: a server has them like this, many times a second
     if value.device != x.device and value.ndim > 0:
         refuse(who, f"{name} must be on x's device {x.device}", str(value.device))
     check_fits(who, name, value, rows)
-    return value.to(device=x.device, dtype=work_dtype(x)).expand(rows).reshape(-1, 1)
+    return value.to(device=x.device, dtype=dtype).expand(rows).reshape(-1, 1)
+
+
+def _as_float(who: str, name: str, value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # of an int
+        refuse(who, f"{name} must be within the range of a float", f"{len(str(abs(value)))} digits")
 
 
 def check_fits(who: str, name: str, value: Tensor, rows: torch.Size) -> None:
@@ -88,4 +99,4 @@ def check_flag(who: str, name: str, value: object) -> bool:
 
 def work_dtype(x: Tensor) -> torch.dtype:
     """The dtype in which rows are solved: float64, or float32 on MPS, which has no float64."""
-    return torch.float32 if x.device.type == "mps" else torch.float64
+    return torch.float32 if x.is_mps else torch.float64

@@ -31,7 +31,7 @@ from khot import _ksubset_ratios as ratios
 from khot import _random, _sigmoid
 from khot._native import k_subset as native
 from khot._native import sigmoid_topk as native_sigmoid
-from khot._rows import folded, transformed
+from khot._rows import even, folded, transformed
 
 Law = tuple[Tensor, Tensor, Tensor]  # mu (R, n); rest and c, (R, 1)
 
@@ -58,7 +58,8 @@ def times_covariance(theta: Tensor, k: Tensor, g: Tensor, c: Tensor | None = Non
     c = shift(theta, k) if c is None else c
     if not torch.is_grad_enabled() and native.accepts(theta, k, c, g):
         return native.times_covariance(theta, k, c, g)
-    return _over_rows(mixture.times_covariance, theta, k, c, g).to(theta.dtype)
+    product = _over_rows(mixture.times_covariance, theta, k, c, g)
+    return product[:, : theta.shape[-1]].to(theta.dtype)
 
 
 def joint(theta: Tensor, k: Tensor) -> Tensor:
@@ -69,8 +70,8 @@ def joint(theta: Tensor, k: Tensor) -> Tensor:
         both = mixture.covariance(of) + mu.unsqueeze(-1) * mu.unsqueeze(-2)
         return torch.where(torch.eye(mu.shape[-1], device=mu.device) > 0, mu.unsqueeze(-1), both)
 
-    c = shift(theta, k)
-    both = _over_rows(pairs, theta, k, c, theta).clamp(0, 1)
+    c, n = shift(theta, k), theta.shape[-1]
+    both = _over_rows(pairs, theta, k, c, theta)[:, :n, :n].clamp(0, 1)
     all_in = ((c == torch.inf) & (theta > -torch.inf)).to(both.dtype)
     return (both + all_in.unsqueeze(-1) * all_in.unsqueeze(-2)).to(theta.dtype)
 
@@ -216,7 +217,8 @@ def _by_torch(theta: Tensor, k: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
     def both(of: mixture.Mixture, _: Tensor) -> Tensor:
         return torch.cat((mixture.marginals(of), of.rest), -1)
 
-    mu, rest = _over_rows(both, theta, k, c, theta).split((theta.shape[-1], 1), -1)
+    found = _over_rows(both, theta, k, c, theta)
+    mu, rest = found[:, : theta.shape[-1]], found[:, -1:]
     all_in = (c == torch.inf) & (theta > -torch.inf)
     mu = mu.clamp(0, 1) + all_in.to(mu.dtype)
     x = theta.to(k.dtype)
@@ -232,28 +234,41 @@ def _over_rows(
     c: Tensor,
     g: Tensor,
 ) -> Tensor:
-    """`function` of the rows' mixture and of g, in chunks; 0 where k leaves no choice."""
-    dtype, n = k.dtype, theta.shape[-1]
+    """`function` of the rows' mixture and of g, in chunks; 0 where k leaves no choice.
+
+    Rows are filled up with masked units (`_rows.even`), and so is the result.
+    """
+    dtype, theta, g = k.dtype, even(theta, -torch.inf), even(g, 0.0).to(k.dtype)
     choice, free = c.isfinite(), theta > -torch.inf
     # where there is none, an even one of half the units, whose derivatives are finite
-    even = torch.where(free, 0.0, -torch.inf)
-    t = torch.where(choice, theta.to(dtype) + torch.where(choice, c, 0.0), even.to(dtype))
+    half = torch.where(free, 0.0, -torch.inf)
+    t = torch.where(choice, theta.to(dtype) + torch.where(choice, c, 0.0), half.to(dtype))
     k = torch.where(choice, k, free.sum(-1, keepdim=True) / 2)
-    used = _nodes(t)
-    g, size = g.to(dtype), max(1, _ELEMENTS // (used[1] * n))
-    cuts = [slice(i, i + size) for i in range(0, len(theta), size)] or [slice(0, 0)]
-    parts = [function(mixture.mixture(t[i], k[i], *used), g[i]) for i in cuts]
+    groups = _nodes(t)
+    parts = [
+        function(mixture.mixture(t[cut], k[cut], *used), g[cut])
+        for used, rows in groups
+        for cut in rows.split(max(1, _ELEMENTS // (used[1] * theta.shape[-1])))
+    ]
     out = parts[0] if len(parts) == 1 else torch.cat(parts)
+    if len(groups) > 1:
+        out = out[torch.cat([rows for _, rows in groups]).argsort()]
     return torch.where(choice.reshape(-1, *(1,) * (out.ndim - 1)), out, 0.0)
 
 
-def _nodes(t: Tensor) -> tuple[int, int]:
-    """Enough for all rows; for any rows, where values must not be looked at."""
-    n, tail = t.shape[-1], mixture.TAILS[t.dtype]
+def _nodes(t: Tensor) -> list[tuple[tuple[int, int], Tensor]]:
+    """Enough nodes, and the rows they are for; where values must not be looked at, all rows.
+
+    As many as a row with this sum of v needs, up to the next power of two: they must not depend
+    on the other rows, for what they leave out is seen in the last bits.
+    """
+    n, tail, every = t.shape[-1], mixture.TAILS[t.dtype], torch.arange(len(t), device=t.device)
     if transformed():
-        return mixture.nodes(0.0, n / 4, n, tail)
-    if len(t) == 0:
-        return mixture.nodes(0.0, 0.0, n, tail)
+        return [(mixture.nodes(0.0, n / 4, n, tail), every)]
     total = (torch.sigmoid(t) * torch.sigmoid(-t)).detach().sum(-1)
-    least, most = torch.stack(total.aminmax()).tolist()
-    return mixture.nodes(least, most, n, tail)
+    power = torch.frexp(total).exponent.clamp(min=0)
+    found = []
+    for e in power.unique().tolist() or [0]:
+        least, most = 2.0 ** (e - 1) if e > 0 else 0.0, min(2.0**e, n / 4)
+        found.append((mixture.nodes(least, most, n, tail), every[power == e]))
+    return found

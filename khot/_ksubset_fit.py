@@ -19,7 +19,8 @@ at O(n) a product, and delta halved until F falls. F is convex, so that ends at 
 **Derivatives.** mu(theta) = pi gives d theta = J^+ d pi, and J is symmetric: a cotangent of
 theta is pulled back to pi by one more such solution, to the last digits. `inverse` has that.
 
-Rows stop each by itself, and are summed in an order that depends on n alone.
+Rows stop each by itself, are summed in an order that depends on n alone, and are filled up with
+units at 0 (`_rows.even`): no bit of one depends on the others.
 """
 
 from collections.abc import Callable
@@ -30,6 +31,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from khot import _checks, _ksubset
+from khot._rows import even
 
 _STEPS, _NEWTON, _HALVINGS = 25, 60, 40
 
@@ -42,11 +44,11 @@ def inverse(who: str, pi: Tensor, k: Tensor, row_sum: RowSum) -> tuple[Tensor, T
     The gradient is that of pi brought to the sum k by a factor of all odds, as `fit` has it: on
     pi that sum to k it is the one, and it does not see a step of pi off them.
     """
-    theta, left, found = _inverse(pi, k, row_sum)
+    theta, left, found = _inverse(even(pi, 0.0), k, row_sum)
     if not bool(found.all()):
         got = f"no theta with marginals pi in {int((~found).sum())} of {len(found)} rows"
         _checks.refuse(who, "fitted must be False for a pi that cannot be fitted", got)
-    return theta, left
+    return theta[:, : pi.shape[-1]], left
 
 
 class _Inverse(torch.autograd.Function):
@@ -105,8 +107,9 @@ def fit(pi: Tensor, k: Tensor, row_sum: RowSum) -> tuple[Tensor, Tensor, Tensor]
 def free(pi: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
     """logit(pi), -inf for the units at 0 and at 1, and k without the latter."""
     inner = (pi > 0) & (pi < 1)
-    p = torch.where(inner, pi, 0.5)  # so that the others get no NaN as their gradient
-    theta = torch.where(inner, p.log() - torch.log1p(-p), -torch.inf)
+    p = even(torch.where(inner, pi, 0.5), 0.5)  # so that the others get no NaN as their gradient
+    logit = (p.log() - torch.log1p(-p))[..., : pi.shape[-1]]
+    theta = torch.where(inner, logit, -torch.inf)
     left = k.to(pi.dtype) - (pi == 1).sum(-1, keepdim=True).to(pi.dtype)
     # sums that are whole up to rounding only may leave rounding alone to choose from
     return theta, torch.minimum(left.clamp(min=0), (theta > -torch.inf).sum(-1, keepdim=True))

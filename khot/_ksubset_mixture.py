@@ -46,6 +46,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from khot._rows import steady
+
 # e^-T is what the nodes left out may weigh: of a float64 and of a float32.
 TAILS = {torch.float64: 44.0, torch.float32: 22.0}
 
@@ -105,11 +107,12 @@ def mixture(t: Tensor, k: Tensor, count: int, used: int) -> Mixture:
     phi = _product((1 - p * h2, p * sin))
     # k l mod N is exact, and k x would not be
     turn = torch.remainder(k.unsqueeze(-1) * index, count) * (2 * math.pi / count)
-    real, imaginary = _times(phi, (turn.cos(), -turn.sin()))
+    cos, sin_turn = (steady(f, turn.flatten(0, 1)).view_as(turn) for f in (torch.cos, torch.sin))
+    real, imaginary = _times(phi, (cos, -sin_turn))
     weight = torch.where(index > 0, 2.0, 1.0)
     size = (weight * real).sum(1, keepdim=True)
     rho = weight * real / size, weight * imaginary / size
-    log_size = (size / count).log().squeeze(1)
+    log_size = steady(torch.log, (size / count).squeeze(1))
     rest = log_size + torch.log1p(torch.exp(-t.abs())).sum(-1, keepdim=True)
     return Mixture(p, p * q, h2, sin, rho, rest)
 

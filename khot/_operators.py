@@ -6,12 +6,15 @@ A row checks itself when it is made: its name, its signature, the sections of it
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import ClassVar
 
 from torch import Tensor
 
 from khot._checks import refuse
+
+Option = bool | int | float | str
 
 SECTIONS = ("Args:", "Returns:", "Raises:", "Gradient:", "Example:", "References:")
 
@@ -27,6 +30,7 @@ class Operator:
         cost: of all that it does, in n and k.
         kernels: those in C that do its work on CPU tensors; none if torch operations do.
         lacks: what a user of it should know it does not have; may be empty.
+        tau_keyword: what it calls its temperature, if it has one.
     """
 
     kind: ClassVar[str]
@@ -41,12 +45,13 @@ class Operator:
     cost: str
     kernels: tuple[str, ...] = ()
     lacks: str = ""
+    tau_keyword: str = "tau"
 
     def __post_init__(self) -> None:
         who = f"registry row {self.name!r}"
         if self.name != self.function.__name__:
             refuse(who, "name must be the function's name", self.function.__name__)
-        kinds = {p.name: p.kind for p in inspect.signature(self.function).parameters.values()}
+        kinds = {name: parameter.kind for name, parameter in self.parameters.items()}
         keyword = {name for name, kind in kinds.items() if kind == inspect.Parameter.KEYWORD_ONLY}
         named = tuple(name for name in kinds if name not in keyword)
         if named != self.positional or not keyword.issuperset(self.keywords):
@@ -54,11 +59,41 @@ class Operator:
             refuse(who, f"signature must be ({wanted})", str(list(kinds)))
         if unknown := set(getattr(self, "differentiable_in", ())) - set(kinds):
             refuse(who, "differentiable_in must name arguments", str(sorted(unknown)))
+        own: Mapping[str, object] = self.options
+        for name, default in own.items():
+            if not isinstance(default, Option):
+                must = f"option {name} must have a bool, int, float or str as its default"
+                refuse(who, must, "none" if default is inspect.Parameter.empty else repr(default))
         for section in SECTIONS:
             if section not in (self.function.__doc__ or ""):
                 refuse(who, f"docstring must have the section {section}", "one without it")
         if not self.reference:
             refuse(who, "reference must say where the operator is defined", "nothing")
+
+    @cached_property
+    def parameters(self) -> Mapping[str, inspect.Parameter]:
+        """Those of the function, by name."""
+        return inspect.signature(self.function).parameters
+
+    @cached_property
+    def options(self) -> Mapping[str, Option]:
+        """The keywords that are the operator's own, and their defaults.
+
+        Not the temperature, nor what its whole kind takes (`keywords`).
+        """
+        others = {*self.positional, *self.keywords, self.tau_keyword}
+        own = {name: p.default for name, p in self.parameters.items() if name not in others}
+        return MappingProxyType(own)
+
+    @cached_property
+    def one_k(self) -> bool:
+        """Whether one whole k serves all rows: the function takes an int, and no tensor."""
+        return self.parameters["k"].annotation is int
+
+    @cached_property
+    def needs_k(self) -> bool:
+        """Whether k has no default."""
+        return self.parameters["k"].default is inspect.Parameter.empty
 
     @property
     def native(self) -> bool:
@@ -86,7 +121,6 @@ class Relaxation(Operator):
         sparse: entries reach 0 and 1, and have no gradient there.
         ranked: has a column for each rank, shape (..., n, k); their sum over the last
             dimension is the soft k-hot that the other promises are about.
-        tau_keyword: what it calls its temperature.
     """
 
     kind = "relaxation"
@@ -115,7 +149,6 @@ class Relaxation(Operator):
     smooth: bool = True
     sparse: bool = False
     ranked: bool = False
-    tau_keyword: str = "tau"
 
     @property
     def soft(self) -> Callable[..., Tensor]:

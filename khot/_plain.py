@@ -1,20 +1,20 @@
-"""A map on its kernel alone: where nothing watches but autograd, in reverse mode.
+"""A map on its kernel alone: where nothing watches but autograd, in reverse mode, or nothing.
 
-Such a map is an autograd.Function in the old form, without setup_context, whose binding of
-arguments costs more than a small row. It knows no transformation. Here is what those
-Functions share: who may go this way, how they are applied, and how they keep k and tau,
-which may be numbers.
+If nothing does, the kernel is called and that is all. For autograd such a map is a Function in
+the old form, without setup_context, whose binding of arguments costs more than a small row. It
+knows no transformation. Here is what those maps share: who may go this way, how a Function is
+applied, how it keeps k and tau, which may be numbers, and what is done when a kernel refuses.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
 from khot import _checks
 from khot._native.library import accepts
-from khot._rows import as_rows, names_of, transformed
+from khot._rows import as_rows, names_of, refuse_values, transformed
 
 Number = float | Tensor
 
@@ -32,6 +32,19 @@ def plain_arguments(
     tau = _checks.number_or_column(who, names.tau, tau, x, shape)
     columns = [value for value in (k, tau) if isinstance(value, Tensor)]
     return (rows, k, tau) if accepts(*columns) else None
+
+
+def differentiated(*given: Number) -> bool:
+    """Whether autograd watches one of them."""
+    if not torch.is_grad_enabled():
+        return False
+    return any(isinstance(value, Tensor) and value.requires_grad for value in given)
+
+
+def refused(who: str, x: Tensor, k: Number, tau: Number) -> NoReturn:
+    """Say what is wrong with the values of rows that a kernel refused."""
+    refuse_values(who, x, _checks.column_of(k, x), _checks.column_of(tau, x))
+    raise AssertionError(f"{who}: the kernel must refuse what torch refuses")
 
 
 def plain_apply(function: type[torch.autograd.Function]) -> Callable[..., Tensor]:

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from khot._checks import check_fits, refuse, work_dtype
 from khot._native import philox as native
+from khot._native import splitmix
 
 _MASK = 0xFFFFFFFF
 _M0, _M1 = 0xD2511F53, 0xCD9E8D57
@@ -68,9 +69,57 @@ def row_seeds(seed: int, rows: int, *, first: int = 0) -> Tensor:
             refuse("row_seeds", f"{name} must be an integer", type(value).__name__, TypeError)
         if not least <= value <= most:
             refuse("row_seeds", f"{name} must be in [{least}, {most}]", str(value))
-    start = _mix(torch.tensor([_signed(seed)]))
-    index = torch.arange(rows) + _signed(first + 1)
-    return _mix(start + index * _signed(_GOLDEN))
+    item, count, index = torch.tensor([[_signed(seed)], [rows], [first]])
+    return _seeds_of(item, count, index, rows)
+
+
+def seeds_of_items(seeds: Tensor, rows: Tensor, first: Tensor | None = None) -> Tensor:
+    """Return the seeds of the rows of many items, one item after the other.
+
+    `torch.cat([row_seeds(seed, r) for seed, r in zip(seeds, rows)])`, at once.
+
+    Args:
+        seeds: of the items, int64 of shape (I,): any 64 bits.
+        rows: how many each has, int64 of shape (I,), at least 0.
+        first: the index of each item's first row, likewise; 0 if None.
+
+    Returns:
+        int64 of shape (sum of rows,), on the CPU.
+
+    Raises:
+        TypeError: an argument is no tensor, or not int64.
+        ValueError: a shape does not fit, or a number is negative.
+
+    Example:
+        >>> import torch, khot
+        >>> several = khot.seeds_of_items(torch.tensor([7, 8]), torch.tensor([2, 3]))
+        >>> bool((several == torch.cat([khot.row_seeds(7, 2), khot.row_seeds(8, 3)])).all())
+        True
+    """
+    who, given = "seeds_of_items", {"seeds": seeds, "rows": rows, "first": first}
+    for name, value in given.items():
+        if value is None and name == "first":
+            continue
+        if not isinstance(value, Tensor):
+            refuse(who, f"{name} must be a torch.Tensor", type(value).__name__, TypeError)
+        if value.dtype != torch.int64:
+            refuse(who, f"{name} must be int64", str(value.dtype).removeprefix("torch."), TypeError)
+        if value.ndim != 1 or value.shape != seeds.shape:
+            refuse(who, f"{name} must be one for each item, shape (I,)", f"{tuple(value.shape)}")
+        if name != "seeds" and len(value) and int(value.min()) < 0:
+            refuse(who, f"{name} must be at least 0", str(int(value.min())))
+    seeds, rows = seeds.cpu(), rows.cpu()
+    return _seeds_of(seeds, rows, None if first is None else first.cpu(), int(rows.sum()))
+
+
+def _seeds_of(seeds: Tensor, rows: Tensor, first: Tensor | None, total: int) -> Tensor:
+    if splitmix.accepts(seeds, rows):
+        return splitmix.row_seeds(seeds, rows, first, total)
+    before = rows.cumsum(0) - rows  # the rows of other items
+    offset = 1 - before if first is None else first + 1 - before
+    start, index = _mix(seeds), torch.arange(total)
+    start, offset = (part.repeat_interleave(rows) for part in (start, offset))
+    return _mix(start + (index + offset) * _signed(_GOLDEN))
 
 
 def seeds_for(

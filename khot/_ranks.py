@@ -36,6 +36,8 @@ import math
 import torch
 from torch import Tensor
 
+from khot._rows import even
+
 MOST_ITERATIONS = 200
 # In units of the machine's rounding: what is solved, and what may be left if steps no longer help.
 SOLVED, ENOUGH = 64, 16384
@@ -107,13 +109,14 @@ class _Rows:
 
 def newton_step(plan: Tensor, columns: Tensor) -> Tensor:
     """The change of theta, (R, 1, k), that would solve the linearised equations."""
-    return _differences(torch.linalg.solve_ex(laplacian(plan), 1 - columns[:, :-1])[0])
+    return _differences(solved(laplacian(plan), 1 - columns[:, :-1]))
 
 
 def sinkhorn_step(columns: Tensor, wanted: Tensor) -> Tensor:
     """The change of theta, (R, 1, k), that scales the columns to what is wanted."""
-    tiny = torch.finfo(columns.dtype).tiny
-    b = torch.where(wanted > 0, wanted.log() - columns.clamp(min=tiny).log(), 0.0)
+    tiny, ranks = torch.finfo(columns.dtype).tiny, columns.shape[-1]
+    logs = even(wanted, 1.0).log() - even(columns, 1.0).clamp(min=tiny).log()
+    b = torch.where(wanted > 0, logs[:, :ranks], 0.0)
     return _differences(b[:, :-1] - b[:, -1:])
 
 
@@ -155,3 +158,18 @@ def laplacian(plan: Tensor) -> Tensor:
     weights = (plan[..., :k].mT @ plan) * others
     diagonal = weights.sum(-1) + RIDGE * torch.finfo(plan.dtype).eps
     return torch.diag_embed(diagonal) - weights[..., :k]
+
+
+def solved(a: Tensor, b: Tensor) -> Tensor:
+    """a^-1 b for a (R, k, k) and b (R, k), with the same bits for a row in any batch.
+
+    What solves rounds by where a matrix begins in memory. With ones below a, up to a multiple
+    of eight, all begin where a multiple of 64 bytes does, as one alone. (The products of
+    `laplacian` do, for rows have a multiple of 64 units.)
+    """
+    lacking = -a.shape[-1] % 8
+    ones = torch.nn.functional.pad(torch.zeros_like(b), (0, lacking), value=1.0)
+    a = torch.nn.functional.pad(a, (0, lacking, 0, lacking)) + torch.diag_embed(ones)
+    b = torch.nn.functional.pad(b, (0, lacking))
+    found: Tensor = torch.linalg.solve_ex(a, b)[0]
+    return found[..., : b.shape[-1] - lacking]

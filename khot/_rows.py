@@ -27,6 +27,7 @@ class Names:
 
 
 _NAMES: dict[str, Names] = {}
+_USUAL = Names()
 
 
 def name_arguments(who: str, **names: Any) -> str:
@@ -37,7 +38,7 @@ def name_arguments(who: str, **names: Any) -> str:
 
 def names_of(who: str) -> Names:
     """What `who` calls its arguments."""
-    return _NAMES.get(who, Names())
+    return _NAMES.get(who, _USUAL)
 
 
 def flattened(
@@ -78,11 +79,11 @@ def even(rows: Tensor, value: float) -> Tensor:
     return torch.nn.functional.pad(rows, (0, lacking), value=value)
 
 
-def steady(function: Callable[[Tensor], Tensor], column: Tensor) -> Tensor:
-    """An elementwise function of a column (R, 1), with the same bits for a row in any batch."""
-    if column.device.type != "cpu":
-        return function(column)
-    return function(column.expand(-1, 64).contiguous())[:, :1]
+def steady(function: Callable[..., Tensor], *columns: Tensor) -> Tensor:
+    """An elementwise function of columns (R, 1), with the same bits for a row in any batch."""
+    if columns[0].device.type != "cpu":
+        return function(*columns)
+    return function(*(column.expand(-1, 64).contiguous() for column in columns))[:, :1]
 
 
 def transformed() -> bool:

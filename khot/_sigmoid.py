@@ -15,13 +15,14 @@ from torch import Tensor
 from khot import _checks
 from khot._implicit import backward, jvp, polished
 from khot._native import sigmoid_topk as native
-from khot._plain import plain_apply, plain_arguments, save, saved
+from khot._plain import differentiated, plain_apply, plain_arguments, refused, save, saved
 from khot._rows import even, flattened, folded, functorch_active, refuse_values, unflattened
 from khot._sinkhorn import sinkhorn_shift
 from khot._solve import Diagnostics, Root, scale, solve_shift
 
 Number = float | Tensor
-Solved = tuple[Tensor, Tensor, Tensor, Tensor]  # p (R, n), and columns: c, iterations, fallback
+# p (R, n), and columns: c, iterations, residual, fallback
+Solved = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
 # Root finders by name: scores (R, n), k and n (R, 1) -> the root of each row.
 SOLVERS: dict[str, Callable[[Tensor, Tensor, Tensor], Root]] = {
@@ -35,7 +36,8 @@ def relax(
 ) -> Tensor:
     """The map, for the public function `who`, which the messages name."""
     if solver == "halley" and (given := plain_arguments(who, x, k, tau, dim)):
-        return unflattened(_plain(*given, who), x, dim)
+        p = _plain(*given, who) if differentiated(*given) else native.values(*given)
+        return unflattened(p, x, dim) if p is not None else refused(who, *given)
     rows, k, tau = flattened(who, x, k, tau, dim)
     return unflattened(_solve(rows, k, tau, who, solver)[0], x, dim)
 
@@ -44,20 +46,18 @@ def relax_with_diagnostics(
     who: str, x: Tensor, k: Number, tau: Number, dim: int, *, solver: str = "halley"
 ) -> tuple[Tensor, Diagnostics]:
     """The same, and how each row was solved."""
-    rows, k, tau = flattened(who, x, k, tau, dim)
-    p, *columns = _solve(rows, k, tau, who, solver)
-    c, iterations, fallback = (column.squeeze(-1) for column in columns)
-    n = (rows > -torch.inf).sum(-1)
-    wanted, total = k.detach().squeeze(-1).expand(n.shape), p.detach().sum(-1, dtype=k.dtype)
-    smaller = torch.minimum(wanted, n - wanted).clamp(min=torch.finfo(k.dtype).tiny)
-    residual = torch.where((wanted > 0) & (wanted < n), (total - wanted).abs() / smaller, 0.0)
-    shape = x.movedim(dim, -1).shape[:-1]
-    found = (column.reshape(shape) for column in (c.detach(), iterations, residual, fallback))
+    shape = x.shape[:-1] if dim == -1 else x.movedim(dim, -1).shape[:-1]
+    given = plain_arguments(who, x, k, tau, dim) if solver == "halley" else None
+    if given is not None and not differentiated(*given):
+        p, *found = native.forward(*given, shape) or refused(who, *given)
+    else:
+        p, *columns = _solve(*flattened(who, x, k, tau, dim), who, solver)
+        found = [column.detach().reshape(shape) for column in columns]
     return unflattened(p, x, dim), Diagnostics(*found)
 
 
 def _solve(x: Tensor, k: Tensor, tau: Tensor, who: str, solver: str) -> Solved:
-    """p, c, iterations and fallback, under any transformation."""
+    """The map and how it was solved, under any transformation."""
     if not torch.compiler.is_compiling():
         return _eager(x, k, tau, who, solver)
     # torch.compile cannot trace the search for the root, and gives up on a Function with a jvp
@@ -65,8 +65,9 @@ def _solve(x: Tensor, k: Tensor, tau: Tensor, who: str, solver: str) -> Solved:
         solved: Solved = _compiled(x, k, tau, who, solver)
         return solved
     # and an opaque step has no jvp: only c is opaque, a constant that torch operations polish
-    c, iterations, fallback = _shift(x.detach(), k.detach(), tau.detach(), who, solver)
-    return *polished(x, k, tau, c), iterations, fallback
+    c, *columns = _shift(x.detach(), k.detach(), tau.detach(), who, solver)
+    p, c = polished(x, k, tau, c)
+    return p, c, *columns
 
 
 class _Plain(torch.autograd.Function):
@@ -77,11 +78,7 @@ class _Plain(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, k: Number, tau: Number, who: str) -> Tensor:
-        solved = native.relax(x, k, tau)
-        if solved is None:
-            refuse_values(who, x, _checks.column_of(k, x), _checks.column_of(tau, x))
-            raise AssertionError(f"{who}: the kernel must refuse what torch refuses")
-        p, ctx.c = solved
+        p, ctx.c = native.relax(x, k, tau) or refused(who, x, k, tau)
         ctx.who = who
         save(ctx, k, tau, x, p)
         return p
@@ -103,7 +100,7 @@ _plain = plain_apply(_Plain)
 
 
 class _Sigmoid(torch.autograd.Function):
-    """(x, k, tau) -> (p, c, iterations, fallback) for rows x (R, n), columns k and tau.
+    """(x, k, tau) -> (p, c, iterations, residual, fallback) for rows x (R, n), columns k and tau.
 
     c is a differentiable output so that backward, written with it in torch
     operations, can itself be differentiated. A column of one entry serves all
@@ -114,7 +111,7 @@ class _Sigmoid(torch.autograd.Function):
     @staticmethod
     def forward(x: Tensor, k: Tensor, tau: Tensor, who: str, solver: str) -> Solved:
         if solver == "halley" and native.accepts(x, k, tau):
-            solved = native.forward(x, k, tau)
+            solved = native.forward(x, k, tau, (len(x), 1))
             if solved is not None:
                 return solved
         return _forward(x, k, tau, who, solver)
@@ -122,8 +119,8 @@ class _Sigmoid(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Solved) -> None:
         x, k, tau, _, _ = inputs
-        _, c, iterations, fallback = output
-        ctx.mark_non_differentiable(iterations, fallback)
+        _, c, *others = output
+        ctx.mark_non_differentiable(*others)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(x, k, tau, c)
         ctx.save_for_forward(x, k, tau, c)
@@ -144,13 +141,13 @@ class _Sigmoid(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, dx: Tensor | None, dk: Tensor | None, dtau: Tensor | None, *_: None) -> Any:
         x, k, tau, c = ctx.saved_tensors
-        return *jvp(dx, dk, dtau, x, k, tau, c), None, None
+        return *jvp(dx, dk, dtau, x, k, tau, c), None, None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> Any:
         x, k, tau = folded(info.batch_size, in_dims[:3], *inputs[:3])
         out = _eager(x, k, tau, *inputs[3:])
-        return tuple(part.unflatten(0, (info.batch_size, -1)) for part in out), (0, 0, 0, 0)
+        return tuple(part.unflatten(0, (info.batch_size, -1)) for part in out), (0, 0, 0, 0, 0)
 
 
 _eager: Callable[[Tensor, Tensor, Tensor, str, str], Solved] = _Sigmoid.apply
@@ -159,15 +156,20 @@ _eager: Callable[[Tensor, Tensor, Tensor, str, str], Solved] = _Sigmoid.apply
 @torch.library.custom_op("khot::sigmoid_topk", mutates_args=())
 def _compiled(
     x: Tensor, k: Tensor, tau: Tensor, who: str, solver: str
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The same map for torch.compile, which takes it as one opaque step."""
     return _Sigmoid.forward(x, k, tau, who, solver)
 
 
 @_compiled.register_fake
 def _(x: Tensor, k: Tensor, *_: Any) -> Solved:
-    column = x.new_empty(x.shape[0], 1, dtype=k.dtype)
-    return x.new_empty(x.shape), column, column.to(torch.int32), column.to(torch.bool)
+    return x.new_empty(x.shape), *_columns(x, k)
+
+
+def _columns(x: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Like c, iterations, residual and fallback."""
+    c, residual = (x.new_empty(x.shape[0], 1, dtype=k.dtype) for _ in range(2))
+    return c, c.to(torch.int32), residual, c.to(torch.bool)
 
 
 _compiled.register_autograd(
@@ -179,22 +181,21 @@ _compiled.register_autograd(
 @torch.library.custom_op("khot::sigmoid_topk_shift", mutates_args=())
 def _shift(
     x: Tensor, k: Tensor, tau: Tensor, who: str, solver: str
-) -> tuple[Tensor, Tensor, Tensor]:
-    """c, iterations and fallback, without a gradient."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """c, iterations, residual and fallback, without a gradient."""
     return _Sigmoid.forward(x, k, tau, who, solver)[1:]
 
 
 @_shift.register_fake
-def _(x: Tensor, k: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
-    column = x.new_empty(x.shape[0], 1, dtype=k.dtype)
-    return column, column.to(torch.int32), column.to(torch.bool)
+def _(x: Tensor, k: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return _columns(x, k)
 
 
 @_shift.register_vmap
 def _(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> Any:
     x, k, tau = folded(info.batch_size, in_dims[:3], *inputs[:3])
     out = _shift(x, k, tau, *inputs[3:])
-    return tuple(part.unflatten(0, (info.batch_size, -1)) for part in out), (0, 0, 0)
+    return tuple(part.unflatten(0, (info.batch_size, -1)) for part in out), (0, 0, 0, 0)
 
 
 def _forward(x: Tensor, k: Tensor, tau: Tensor, who: str, solver: str) -> Solved:
@@ -209,5 +210,9 @@ def _forward(x: Tensor, k: Tensor, tau: Tensor, who: str, solver: str) -> Solved
     root = SOLVERS[solver](s, k, n)
     p = torch.sigmoid((s + root.c) + root.step)
     p = torch.where(k >= n, 1.0, p).masked_fill(~free | (k <= 0), 0.0)
+    p = p.float() if x.dtype.itemsize < 8 else p  # half types through it, as by the kernel
+    total = p.sum(-1, keepdim=True, dtype=k.dtype)
+    smaller = torch.minimum(k, n - k).clamp(min=torch.finfo(k.dtype).tiny)
+    residual = torch.where((k > 0) & (k < n), (total - k).abs() / smaller, 0.0)
     p = p.to(x.dtype).narrow_copy(-1, 0, units)  # no view: as the kernel and torch.compile have it
-    return p, root.c + root.step, root.iterations, root.bisections > 0
+    return p, root.c + root.step, root.iterations, residual, root.bisections > 0

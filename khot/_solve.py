@@ -36,7 +36,9 @@ leaves an error of the order of its cube. It is kept apart from c, because s + c
 is exact near the threshold (two close floats) while c + step would round at
 offsets of 1e6. Where even the root's neighbours in floating point are too far
 apart (all scores at 1e17, say), the bracket closes without a solution; the row is
-then solved again from s + c, and what is found there is the step.
+then solved again from s + c, and what is found there is the step. Of the two ends, c
+is the one whose units make up k: those of the lower if with all of them there are
+enough, or else those of the upper. Seen from the other they are as far as before.
 """
 
 import math
@@ -61,7 +63,8 @@ class Diagnostics:
     Attributes:
         c: the shift, float64; -inf where k = 0 and +inf where every unit is taken.
         iterations: how often the row was summed, int32; 0 where k leaves no choice.
-        residual: |sum of the row - k| / max(min(k, n - k), tiny), float64.
+        residual: |sum of the row - k| / max(min(k, n - k), tiny), float64; of a half type,
+            before it is rounded to that.
         fallback: whether the row needed bisection, bool.
     """
 
@@ -181,10 +184,15 @@ def _iterate(root: Root, s: Tensor, k: Tensor, n: Tensor, iterations: int) -> No
         middle = root.lo / 2 + root.hi / 2
         new = torch.where(bisect, middle, new)
         solved = ~bisect & (step.abs() <= LAST_STEP)
-        stuck = ~solved & ((new == root.c) | (bisect & ((new <= root.lo) | (new >= root.hi))))
+        closed = bisect & ((new <= root.lo) | (new >= root.hi))
+        stuck = ~solved & ((new == root.c) | closed)
         last = solved | stuck
 
         going = ~root.done
+        if bool((going & closed).any()):
+            reached = (s + root.lo >= 0).sum(-1, keepdim=True)
+            end = torch.where(reached >= k, root.lo, root.hi)
+            root.c = torch.where(going & closed, end, root.c)
         root.bisections += going & bisect
         root.step = torch.where(going & solved, step, root.step)
         root.c = torch.where(going & ~last, new, root.c)

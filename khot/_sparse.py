@@ -44,7 +44,7 @@ from torch import Tensor
 
 from khot import _checks
 from khot._native import sparse_topk as native
-from khot._plain import plain_apply, plain_arguments, save, saved
+from khot._plain import differentiated, plain_apply, plain_arguments, refused, save, saved
 from khot._rows import flattened, folded, refuse_values, unflattened
 from khot._sparse_solve import solve
 
@@ -55,7 +55,10 @@ Found = tuple[Tensor, Tensor, Tensor]  # y (R, n), and columns: c = -anchor, d
 def relax(who: str, x: Tensor, k: Number, tau: Number, dim: int, *, cube: bool) -> Tensor:
     """The map, for the public function `who`, which the messages name."""
     if given := plain_arguments(who, x, k, tau, dim):
-        return unflattened(_plain(*given, cube, who), x, dim)
+        if differentiated(*given):
+            return unflattened(_plain(*given, cube, who), x, dim)
+        y, *_ = native.forward(*given, cube) or refused(who, *given)
+        return unflattened(y, x, dim)
     rows, k, tau = flattened(who, x, k, tau, dim)
     y, c, d = _found(rows.detach(), k.detach(), tau.detach(), cube, who)
     moves = _Free(rows, k, tau, c, d, cube).values(k)
@@ -68,11 +71,7 @@ class _Plain(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, k: Number, tau: Number, cube: bool, who: str) -> Tensor:
-        found = native.forward(x, k, tau, cube)
-        if found is None:
-            refuse_values(who, x, _checks.column_of(k, x), _checks.column_of(tau, x))
-            raise AssertionError(f"{who}: the kernel must refuse what torch refuses")
-        y, ctx.c, ctx.d = found
+        y, ctx.c, ctx.d = native.forward(x, k, tau, cube) or refused(who, x, k, tau)
         ctx.cube = cube
         save(ctx, k, tau, x)
         return y

@@ -7,7 +7,6 @@ prints them), and the server answers `ListOperators` from it.
 """
 
 from collections.abc import Mapping
-from dataclasses import fields
 from types import MappingProxyType
 
 from khot._catalogue import ROWS
@@ -72,9 +71,8 @@ def operator(name: str) -> Operator:
 
 def properties(row: Operator) -> dict[str, str]:
     """Return what the row promises as text, by the name of the promise."""
-    common = {field.name for field in fields(Operator)} - {"kernels", "cost", "lacks"}
-    promised = {f.name: getattr(row, f.name) for f in fields(row) if f.name not in common}
-    return {name: _text(value, "true", "false") for name, value in promised.items()}
+    names = ("cost", "kernels", "lacks", *row.headings)
+    return {name: _text(getattr(row, name), "true", "false") for name in names}
 
 
 def _text(value: object, yes: str, no: str) -> str:
@@ -82,6 +80,8 @@ def _text(value: object, yes: str, no: str) -> str:
         return yes if value else no
     if value is None:
         return ""
+    if isinstance(value, Mapping):
+        value = tuple(f"{name}={default!r}" for name, default in value.items())
     return ", ".join(value) if isinstance(value, tuple) else str(value)
 
 
@@ -91,7 +91,8 @@ def markdown() -> str:
 
 
 def _markdown(row_type: type[Operator]) -> str:
-    shown = {**row_type.headings, "kernels": "C kernels", "cost": "cost", "reference": "reference"}
+    shown = {**row_type.headings, "options": "options", "kernels": "C kernels"}
+    shown |= {"cost": "cost", "reference": "reference"}
     lines = [(row_type.kind, *shown.values()), ("---",) * (len(shown) + 1)]
     for row in operators(row_type.kind):
         cells = (_text(getattr(row, name), "yes", "no") or "-" for name in shown)

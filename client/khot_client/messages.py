@@ -181,8 +181,7 @@ def _item_error(status: pb.ItemStatus) -> KhotError:
 
 
 def _timing(timing: pb.Timing) -> tuple[float, float, int]:
-    queue, compute = timing.queue.ToNanoseconds() / 1e9, timing.compute.ToNanoseconds() / 1e9
-    return queue, compute, timing.batch_rows
+    return timing.queue_ns / 1e9, timing.compute_ns / 1e9, timing.batch_rows
 
 
 def _state(number: job_pb.JobState) -> JobState:

@@ -4,6 +4,6 @@
 `build.py` compiles all of them, `library.py` loads what was built.
 """
 
-from khot._native.library import NativeInfo, native_info
+from khot._native.library import NativeInfo, native_info, set_kernel_threads
 
-__all__ = ["NativeInfo", "native_info"]
+__all__ = ["NativeInfo", "native_info", "set_kernel_threads"]

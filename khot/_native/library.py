@@ -45,6 +45,7 @@ class _Library:
 
     def __init__(self, wish: str) -> None:
         self.object: ctypes.CDLL | None = None
+        self.threads: int | None = None
         self.info = NativeInfo(False, None, None, False, "")
         if wish not in ("0", "1", *VARIANTS):
             known = ", ".join(("0", "1", *VARIANTS))
@@ -126,9 +127,37 @@ def accepts(*tensors: Tensor) -> bool:
     return True
 
 
+def set_kernel_threads(count: int | None) -> None:
+    """Set how many threads the C kernels use; None for as many as torch does, as at the start.
+
+    Kernels give a row the same bits at any number of threads, torch operations only at one. So
+    who wants the same bits in every batch, and all cores, sets torch to one thread and the
+    kernels to the number of cores.
+
+    Args:
+        count: at least 1, or None.
+
+    Raises:
+        TypeError: count is not an integer.
+        ValueError: it is below 1, or above 1024.
+
+    Example:
+        >>> import khot
+        >>> khot.set_kernel_threads(2)
+        >>> khot.set_kernel_threads(None)
+    """
+    if count is not None:
+        who = "set_kernel_threads"
+        if isinstance(count, bool) or not isinstance(count, int):
+            refuse(who, "count must be an integer or None", type(count).__name__, TypeError)
+        if not 1 <= count <= 1024:
+            refuse(who, "count must be in [1, 1024]", str(count))
+    _library.threads = count
+
+
 def threads() -> int:
-    """How many threads a kernel may use: torch's own number, so one setting rules both."""
-    return torch.get_num_threads()
+    """How many threads a kernel may use: what was set, or torch's own number."""
+    return _library.threads or torch.get_num_threads()
 
 
 _PLAIN = (Tensor, torch.nn.Parameter)

@@ -21,7 +21,7 @@ typedef struct {
 } Summary;
 
 typedef struct {
-    double c, step;
+    double c, step, residual;
     int32_t iterations;
     uint8_t fallback, stuck;
 } Root;
@@ -34,6 +34,12 @@ static double inverse(double tau) {
 /* Up to the rounding of a converged row. */
 static int within(double c, double lo, double hi) {
     return c >= lo - LAST_STEP && c <= hi + LAST_STEP;
+}
+
+/* How far the sum of p is from k, relative to the smaller of k and n - k. */
+static double residual(double total, double k, double n) {
+    const double smaller = k < n - k ? k : n - k;
+    return fabs(total - k) / (smaller > DBL_MIN ? smaller : DBL_MIN);
 }
 
 static double halley_step(double r, double f1, double f2, double k, double rest, double n) {

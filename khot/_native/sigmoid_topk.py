@@ -9,12 +9,12 @@ from torch import Tensor
 from khot._native.library import INT32, INT64, POINTER, Kernel, accepts, threads
 from khot._native.memory import Number, address, column, readable, summed
 
-__all__ = ["accepts", "backward", "forward", "relax"]
+__all__ = ["accepts", "backward", "forward", "relax", "values"]
 
 _forward = Kernel(
     "khot_sigmoid_topk_forward",
     *(POINTER, POINTER, INT64, POINTER, INT64),  # x, k and its stride, tau and its stride
-    *(POINTER, POINTER, POINTER, POINTER),  # p, c, iterations, fallback
+    *(POINTER, POINTER, POINTER, POINTER, POINTER),  # p, c, iterations, residual, fallback
     *(INT64, INT64, INT32),  # rows, n, threads
     restype=INT64,
 )
@@ -27,38 +27,61 @@ _backward = Kernel(
 )
 
 
+def values(x: Tensor, k: Number, tau: Number) -> Tensor | None:
+    """p; None if the values of some row must be refused."""
+    return _solved(x, k, tau)
+
+
 def relax(x: Tensor, k: Number, tau: Number) -> tuple[Tensor, Tensor] | None:
     """p and c; None if the values of some row must be refused."""
-    return _solved(x, k, tau, None, None)
+    c = torch.empty((x.shape[0], 1), dtype=torch.float64)
+    p = _solved(x, k, tau, c)
+    return None if p is None else (p, c)
 
 
-def forward(x: Tensor, k: Number, tau: Number) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
-    """p, c, iterations and fallback; None if the values of some row must be refused."""
-    iterations = torch.empty(x.shape[0], 1, dtype=torch.int32)
-    fallback = torch.empty(x.shape[0], 1, dtype=torch.bool)
-    solved = _solved(x, k, tau, iterations, fallback)
-    return None if solved is None else (*solved, iterations, fallback)
+def forward(
+    x: Tensor, k: Number, tau: Number, shape: tuple[int, ...]
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor] | None:
+    """p and, a row each, in this shape, c, iterations, residual and fallback.
+
+    None if the values of some row must be refused.
+    """
+    c = torch.empty(shape, dtype=torch.float64)
+    residual = torch.empty_like(c)
+    iterations = torch.empty_like(c, dtype=torch.int32)
+    fallback = torch.empty_like(c, dtype=torch.bool)
+    p = _solved(x, k, tau, c, iterations, residual, fallback)
+    return None if p is None else (p, c, iterations, residual, fallback)
 
 
 def _solved(
-    x: Tensor, k: Number, tau: Number, iterations: Tensor | None, fallback: Tensor | None
-) -> tuple[Tensor, Tensor] | None:
+    x: Tensor,
+    k: Number,
+    tau: Number,
+    c: Tensor | None = None,
+    iterations: Tensor | None = None,
+    residual: Tensor | None = None,
+    fallback: Tensor | None = None,
+) -> Tensor | None:
     rows, n = x.shape
     scores = readable(x)
-    p, c = torch.empty_like(scores), torch.empty((rows, 1), dtype=torch.float64)
+    p = torch.empty_like(scores)
     refused = _forward[scores.dtype](
         scores.data_ptr(),
         *column(k),
         *column(tau),
         p.data_ptr(),
-        c.data_ptr(),
+        address(c),
         address(iterations),
+        address(residual),
         address(fallback),
         rows,
         n,
         threads(),
     )
-    return None if refused else (p if p.dtype is x.dtype else p.to(x.dtype), c)
+    if refused:
+        return None
+    return p if p.dtype is x.dtype else p.to(x.dtype)
 
 
 def backward(

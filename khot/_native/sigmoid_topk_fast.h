@@ -232,7 +232,9 @@ static int fast_forward(const float *x, float *p, int64_t n, double k, double in
             /* many equal units may all be rounded one way */
             const double total = over_row(fast_write, &row, n, threads).sum[0];
             if (!(fabs(total - k) <= FAST_ERROR * k)) return 0;
-            *out = (Root){.c = c - (double)row.origin * inv_tau, .iterations = iterations};
+            *out = (Root){.c = c - (double)row.origin * inv_tau,
+                          .residual = residual(total, k, units),
+                          .iterations = iterations};
             return 1;
         }
     }

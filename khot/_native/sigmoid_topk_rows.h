@@ -71,18 +71,35 @@ static Part NAME(sums)(const void *task, int64_t start, int64_t end) {
     return (Part){.sum = {h, low, high, f1, f2}, .most = -INFINITY, .least = INFINITY, .good = 1};
 }
 
+/* How many units the threshold -c has reached. */
+static Part NAME(reached)(const void *task, int64_t start, int64_t end) {
+    const NAME(Row) *row = task;
+    const REAL *restrict x = row->x;
+    const double inv_tau = row->inv_tau, anchor = row->anchor, c = row->c;
+    double count = 0;
+#pragma omp simd reduction(+ : count)
+    for (int64_t i = start; i < end; i++)
+        count += (NAME(score)(x[i], inv_tau) + anchor) + c >= 0 ? 1.0 : 0.0;
+    return (Part){.sum = {count}, .most = -INFINITY, .least = INFINITY, .good = 1};
+}
+
+/* p, and its sum. */
 static Part NAME(write)(const void *task, int64_t start, int64_t end) {
     const NAME(Row) *row = task;
     const REAL *restrict x = row->x;
     REAL *restrict p = row->p;
     const double inv_tau = row->inv_tau, c = row->c, step = row->step;
-#pragma omp simd
+    double total = 0;
+#pragma omp simd reduction(+ : total)
     for (int64_t i = start; i < end; i++) {
         const double t = (NAME(score)(x[i], inv_tau) + c) + step;
         const double e = exp_minus(fabs(t));
         p[i] = (REAL)((t > 0 ? 1.0 : e) / (1.0 + e));
+        total += (double)p[i];
     }
-    return NO_PART;
+    Part out = NO_PART;
+    out.sum[0] = total;
+    return out;
 }
 
 /* The root for the scores plus anchor. */
@@ -119,7 +136,12 @@ static Root NAME(solve)(NAME(Row) *row, int64_t n, double k, const Summary *of, 
         }
         const double next = bisect ? lo / 2 + hi / 2 : c + step;
         root.fallback |= bisect;
-        root.stuck = next == c || (bisect && (next <= lo || next >= hi));
+        const int closed = bisect && (next <= lo || next >= hi);
+        root.stuck = next == c || closed;
+        if (closed) {
+            row->c = lo;
+            c = over_row(NAME(reached), row, n, threads).sum[0] >= k ? lo : hi;
+        }
         if (root.stuck) break;
         c = next;
     }
@@ -152,18 +174,18 @@ static int NAME(careful_forward)(const REAL *x, REAL *p, int64_t n, double k, do
         }
         row.c = root.c;
         row.step = root.step;
-        over_row(NAME(write), &row, n, threads);
+        root.residual = residual(over_row(NAME(write), &row, n, threads).sum[0], k, of.n);
     }
     *out = root;
     return 1;
 }
 
-/* p (rows, n) and, a row each: c, and unless null iterations and fallback. k and tau are columns with a
- * stride, 0 for one entry that serves all rows. Returns how many rows were refused. */
+/* p (rows, n) and, a row each and unless null: c, iterations, residual and fallback. k and tau are
+ * columns with a stride, 0 for one entry that serves all rows. Returns how many rows were refused. */
 KHOT_EXPORT int64_t NAME(khot_sigmoid_topk_forward)(
     const REAL *x, const double *k, int64_t k_stride, const double *tau, int64_t tau_stride,
-    REAL *p, double *c, int32_t *iterations, uint8_t *fallback, int64_t rows, int64_t n,
-    int32_t threads) {
+    REAL *p, double *c, int32_t *iterations, double *residual, uint8_t *fallback, int64_t rows,
+    int64_t n, int32_t threads) {
     int64_t refused = 0;
     const int32_t in_row = threads_in_row(rows, n, threads);
 #pragma omp parallel for schedule(static) num_threads(threads) reduction(+ : refused) \
@@ -179,8 +201,9 @@ KHOT_EXPORT int64_t NAME(khot_sigmoid_topk_forward)(
             refused++;
             continue;
         }
-        c[b] = root.c + root.step;
+        if (c) c[b] = root.c + root.step;
         if (iterations) iterations[b] = root.iterations;
+        if (residual) residual[b] = root.residual;
         if (fallback) fallback[b] = root.fallback;
     }
     return refused;

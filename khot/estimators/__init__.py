@@ -13,10 +13,8 @@ from khot.estimators.simple import simple
 from khot.estimators.softsub import softsub
 from khot.estimators.st_gumbel_softmax import st_gumbel_softmax
 from khot.estimators.st_topk import st_topk
-from khot.estimators.vjp import Gradients, vjp
 
 __all__ = [
-    "Gradients",
     "gumbel_sigmoid",
     "imle",
     "ncpss",
@@ -30,6 +28,5 @@ __all__ = [
     "softsub",
     "st_gumbel_softmax",
     "st_topk",
-    "vjp",
     "with_losses",
 ]

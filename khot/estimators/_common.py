@@ -18,7 +18,7 @@ from khot._native import gumbel
 from khot._native import largest as selection
 from khot._random import Source
 from khot._rows import as_rows, refuse_values, transformed
-from khot.sampling._draw import checked_samples
+from khot.sampling._draw import checked_samples, precise
 
 Number = float | Tensor
 
@@ -100,8 +100,7 @@ def prepared(
 
     Args:
         who: the estimator, which every message names.
-        logits: of half types they become float32, which keeps sums; of very many units
-            float64, for the rounding of float32 could add up to a unit.
+        logits: as given; the rows are `precise`.
         k: number or tensor, as given.
         tau: number or tensor, as given.
         num_samples: as given; None is one sample.
@@ -121,12 +120,8 @@ def prepared(
         _refuse_unless(who, "k must be whole", k, lambda k: k % 1 == 0)
     samples = checked_samples(who, num_samples)
     source = Source(_random.seeds_for(who, seeds, generator, shape, rows.device), samples)
-    if rows.shape[-1] > 2**19:
-        rows = rows.to(_checks.work_dtype(rows))
-    elif rows.dtype.itemsize < 4:
-        rows = rows.float()
     k, tau = (v.squeeze(-1) if isinstance(v, Tensor) else v for v in (k, tau))
-    return Rows(who, rows, k, tau, source, logits, shape, dim, num_samples)
+    return Rows(who, precise(rows), k, tau, source, logits, shape, dim, num_samples)
 
 
 def straight_through(z: Tensor, p: Tensor) -> Tensor:

@@ -16,13 +16,15 @@ the others:
 which is taken for the greatest b. The others have p <= 1/2 and log1p(-p). Everything is
 then finite and within rounding of the formula, whatever the spread: clamping 1 - p at some
 small number, as published code does, is another map for scores further apart than its log.
+Both logsumexps are written out about constants, so that on a CPU no bit of a row depends on
+its batch (`_rows.even`, `_rows.steady`).
 """
 
 import torch
 from torch import Tensor
 
 from khot._checks import refuse
-from khot._rows import count_units, flattened, kept, unflattened
+from khot._rows import count_units, even, flattened, kept, steady, unflattened
 from khot._scores import rounded, scaled, softmax
 
 _WHO = "sequential_softmax_topk"
@@ -76,17 +78,18 @@ def sequential_softmax_topk(
     """
     steps = _whole(k)
     rows, column, tau = flattened(_WHO, x, k, tau, dim)
-    n = count_units(_WHO, rows, column, tau)
+    n, units = count_units(_WHO, rows, column, tau), rows.shape[-1]
+    rows = even(rows, -torch.inf)
     alpha, unmasked = scaled(rows, torch.ones_like(tau), centred=True)
     lowest = torch.finfo(alpha.dtype).min / 5
     p = 0 * alpha
     # of a k that is to be refused when the compiled function runs, no more steps than units
-    for j in range(min(steps, rows.shape[-1])):
+    for j in range(min(steps, units)):
         b, _ = scaled(torch.where(unmasked, alpha, -torch.inf), tau, centred=True)
         p = p + softmax(b, unmasked)
         if j + 1 < steps:
             alpha = (alpha + _log_rest(b, unmasked)).clamp(min=lowest)
-    return unflattened(rounded(kept(p, n), x), x, dim)
+    return unflattened(rounded(kept(p[..., :units], n), x), x, dim)
 
 
 def _whole(k: object) -> int:
@@ -104,7 +107,15 @@ def _log_rest(b: Tensor, unmasked: Tensor) -> Tensor:
     b = b.masked_fill(~unmasked, least)
     top = b.argmax(-1, keepdim=True)
     is_top = torch.arange(b.shape[-1], device=b.device) == top
-    others = b.masked_fill(is_top, least).logsumexp(-1, keepdim=True)
-    total = torch.logaddexp(others, b.gather(-1, top))
+    second = b.masked_fill(is_top, least)
+    at = second.detach().amax(-1, keepdim=True)
+    others = at + steady(torch.log, (second - at).exp().sum(-1, keepdim=True))
+    total = steady(_log_add, b.gather(-1, top), others)
     small = (b - total).masked_fill(is_top | ~unmasked, least)
     return torch.where(is_top, others - total, torch.log1p(-small.exp()))
+
+
+def _log_add(a: Tensor, b: Tensor) -> Tensor:
+    """log(e^a + e^b) for a not far below b, differentiable to any order also where they meet."""
+    at = a.detach()
+    return at + torch.log1p(torch.exp(b - at) + torch.expm1(a - at))

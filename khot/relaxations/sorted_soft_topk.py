@@ -38,8 +38,8 @@ import torch
 from torch import Tensor
 
 from khot._checks import refuse
-from khot._ranks import laplacian, solve_plan
-from khot._rows import count_units, flattened, folded, functorch_active, name_arguments
+from khot._ranks import laplacian, solve_plan, solved
+from khot._rows import count_units, even, flattened, folded, functorch_active, name_arguments
 from khot._solve import scale
 
 _WHO = name_arguments("sorted_soft_topk", tau="epsilon")
@@ -61,7 +61,7 @@ def sorted_soft_topk(x: Tensor, k: int, *, epsilon: float | Tensor = 1.0, dim: i
     What it lacks: it is not `soft_topk` for k > 1, not even summed over the ranks; k is
     one whole number for all rows and has no gradient; it needs O(n k) memory and
     O(n k^2 + k^3) time, some six times over, so thousands of ranks are out of reach;
-    there is no C kernel, and a row's last bits depend on its batch.
+    there is no C kernel.
 
     Args:
         x: scores, float64, float32, bfloat16 or float16. -inf masks a unit: it gets
@@ -104,10 +104,10 @@ def sorted_soft_topk(x: Tensor, k: int, *, epsilon: float | Tensor = 1.0, dim: i
     rows, column, epsilon = flattened(_WHO, x, k, epsilon, dim)
     if not float(k).is_integer():
         refuse(_WHO, "k must be one whole number", f"{k}")
-    n = count_units(_WHO, rows, column, epsilon)
+    n, units = count_units(_WHO, rows, column, epsilon), rows.shape[-1]
     # torch.compile goes on with a k that n refuses only when it runs
-    ranks = min(max(int(k), 0), rows.shape[-1])
-    plan = _solve(rows, epsilon, n, ranks)[..., :ranks].to(x.dtype)
+    ranks = min(max(int(k), 0), units)
+    plan = _solve(even(rows, -torch.inf), epsilon, n, ranks)[:, :units, :ranks].to(x.dtype)
     return plan.reshape(*x.movedim(dim, -1).shape, ranks).movedim(-2, dim % x.ndim)
 
 
@@ -189,7 +189,7 @@ def _polished(plan: Tensor, x: Tensor, epsilon: Tensor) -> Tensor:
     logits = plan.clamp(min=tiny).log() + y * (s - s.detach()).unsqueeze(-1)
     for _ in range(2):
         plan = logits.softmax(-1).masked_fill(~free, 0.0)
-        db = torch.linalg.solve_ex(laplacian(plan), 1 - plan[..., :-1].sum(-2))[0]
+        db = solved(laplacian(plan), 1 - plan[..., :-1].sum(-2))
         logits = logits + torch.nn.functional.pad(db, (0, 1)).unsqueeze(-2)
     return logits.softmax(-1).masked_fill(~free, 0.0)
 
@@ -227,7 +227,7 @@ def _softmax_slope(plan: Tensor, u: Tensor) -> Tensor:
 
 def _potentials(plan: Tensor, columns: Tensor, likeliest: Tensor) -> Tensor:
     """A^-1 columns and 0 for the rest, for each unit relative to its likeliest rank."""
-    v = torch.linalg.solve_ex(laplacian(plan), columns[..., :-1])[0]
+    v = solved(laplacian(plan), columns[..., :-1])
     v = torch.nn.functional.pad(v, (0, 1)).unsqueeze(-2).expand_as(plan)
     return v - v.gather(-1, likeliest)
 

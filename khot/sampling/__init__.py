@@ -1,5 +1,6 @@
 """Hard k-hot draws with given inclusion probabilities, one file per design."""
 
+from khot.sampling._draw import precise
 from khot.sampling.adjusted_pareto import adjusted_pareto
 from khot.sampling.brewer import brewer
 from khot.sampling.conditional_poisson import conditional_poisson
@@ -22,6 +23,7 @@ __all__ = [
     "log_prob",
     "pareto",
     "pivotal",
+    "precise",
     "sampford",
     "systematic",
     "topk",

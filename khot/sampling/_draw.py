@@ -89,15 +89,45 @@ def sample(
 def probabilities(
     who: str, logits: Tensor, k: float | Tensor, shape: torch.Size
 ) -> tuple[Tensor, Tensor]:
-    """Rows of logits and k to rows of pi = sigmoid_topk(logits, k), and k as a column (R, 1).
-
-    Half types become float32, and float32 becomes float64 where its rounding could
-    add up to a unit.
-    """
+    """Rows of logits and k to rows of pi = sigmoid_topk(logits, k), and k as a column (R, 1)."""
     column = _checks.per_row(who, "k", k.detach() if isinstance(k, Tensor) else k, logits, shape)
-    x = logits.float() if logits.dtype.itemsize < 4 else logits
-    x = x.to(_checks.work_dtype(x)) if logits.shape[-1] > 2**19 else x
-    return relax(who, x, column.squeeze(-1), 1.0, -1), column.expand(len(logits), 1)
+    pi = relax(who, precise(logits), column.squeeze(-1), 1.0, -1)
+    return pi, column.expand(len(logits), 1)
+
+
+def precise(scores: Tensor, *, dim: int = -1) -> Tensor:
+    """Return the scores in a dtype in which probabilities of that many units keep their sum.
+
+    What every design and estimator does to logits before it makes probabilities of them: half
+    types become float32, and with more than 2^19 units float64, for there the rounding of
+    float32 could add up to a unit. Of a dtype that is fine enough, the scores themselves.
+
+    Args:
+        scores: float64, float32, bfloat16 or float16.
+        dim: the dimension that holds the n units.
+
+    Returns:
+        Tensor of the scores' shape, float32 or float64 (on MPS, which has no float64, float32).
+
+    Raises:
+        TypeError: an argument is of the wrong type or dtype.
+        ValueError: there is no such dim, or nothing along it.
+
+    Gradient:
+        That of a conversion.
+
+    Example:
+        >>> import torch
+        >>> from khot.sampling import precise
+        >>> precise(torch.zeros(2, 784, dtype=torch.float16)).dtype
+        torch.float32
+        >>> precise(torch.zeros(2**19 + 1)).dtype
+        torch.float64
+    """
+    scores = _checks.check_scores("precise", scores, dim, name="scores")
+    if scores.shape[dim] > 2**19:
+        return scores.to(_checks.work_dtype(scores))
+    return scores.float() if scores.dtype.itemsize < 4 else scores
 
 
 def row_sum(p: Tensor) -> Tensor:

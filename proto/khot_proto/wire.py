@@ -1,4 +1,4 @@
-"""Large messages without copies of their tensors: `cut` to read one, `spliced` to write one.
+"""Large messages without copies of their tensors: `cut` to read one, `field` to write one.
 
 protobuf copies a tensor's bytes when it parses a message and again at every access, and
 twice more on the way out. Here the bytes of the message itself are walked, which for a
@@ -6,13 +6,12 @@ few large fields takes microseconds, whatever they hold:
 
 - `cut` takes the bytes of every tensor out of a message. What is left, a skeleton with the
   index of each view where its bytes were, is parsed as usual.
-- `spliced` adds tensors to a message that was serialized without their bytes. A field of a
-  message type that comes twice is merged by every parser (the encoding's own rule), so the
-  bytes may follow as a second occurrence that holds nothing else.
+- `field` puts a key before parts that are joined once, at the end, with all that is around
+  them: the encoding of a message is that of its fields, one after another.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import TypeAlias
 
 from google.protobuf.descriptor import Descriptor
@@ -28,7 +27,7 @@ _LENGTH = 2  # the wire type of bytes, strings and messages
 DATA = Tensor.DATA_FIELD_NUMBER
 
 
-@lru_cache(maxsize=None)
+@cache
 def _tree(descriptor: Descriptor) -> Tree:
     if descriptor.full_name == Tensor.DESCRIPTOR.full_name:
         return {DATA: None}
@@ -127,26 +126,6 @@ def key(number: int, length: int) -> bytes:
     return varint(number << 3 | _LENGTH) + varint(length)
 
 
-Splice: TypeAlias = tuple[Sequence[int], Buffer]
-
-
-def spliced(message: bytes, splices: Iterable[Splice]) -> list[Buffer]:
-    """Return the parts of a message with more fields added to its bytes.
-
-    Args:
-        message: serialized, without what is added.
-        splices: (path, data): field numbers from the message inwards, each a singular
-            message field but the last, which is of type bytes.
-    """
-    parts: list[Buffer] = [message]
-    for path, data in splices:
-        size, head = len(data), b""
-        for number in reversed(path):
-            head = key(number, size + len(head)) + head
-        parts += head, data
-    return parts
-
-
-def embedded(number: int, parts: Sequence[Buffer]) -> list[Buffer]:
-    """Return the parts of field `number` that holds the message of these parts."""
+def field(number: int, parts: Sequence[Buffer]) -> list[Buffer]:
+    """The parts of field `number`, of type bytes, string or a message, that holds these parts."""
     return [key(number, sum(map(len, parts))), *parts]

@@ -6,6 +6,7 @@ A flag wins over a variable, a variable over the file, the file over the default
 import argparse
 import ipaddress
 import os
+import ssl
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -20,6 +21,8 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from khot_server.control import PULSE_S
+
 
 class Settings(BaseSettings):
     """Run the khot service on this machine until SIGTERM or Ctrl-C, then drain and stop."""
@@ -28,6 +31,7 @@ class Settings(BaseSettings):
         env_prefix="KHOT_",
         extra="forbid",
         frozen=True,
+        allow_inf_nan=False,  # neither can be told to another process in JSON
         cli_prog_name="khot-server",
         cli_kebab_case=True,
         cli_hide_none_type=True,
@@ -35,6 +39,8 @@ class Settings(BaseSettings):
     )
 
     config: Path | None = Field(None, description="TOML file with any of these settings")
+
+    # where
     address: str = Field("127.0.0.1:50551", description="where to serve gRPC, host:port")
     metrics_address: str = Field("127.0.0.1:9551", description="where to serve Prometheus")
     state_dir: Path = Field(
@@ -42,23 +48,65 @@ class Settings(BaseSettings):
         description="where jobs are stored (default: the platform's user data directory)",
     )
     data_dir: Path | None = Field(None, description="where data sets are found")
-    device: str = Field("cpu", description="cpu, cuda, or cuda:N")
+
+    # who
     tokens: Path | None = Field(
         None, description="TOML file of bearer tokens; required unless address is loopback"
     )
     tls_cert: Path | None = Field(None, description="certificate chain, PEM")
     tls_key: Path | None = Field(None, description="its private key, PEM")
+    tls_client_ca: Path | None = Field(
+        None, description="authority, PEM, of which callers must show a certificate"
+    )
+
+    # engines
+    device: str = Field(
+        "cpu", description="cpu, cuda or cuda:N, or several with commas; jobs run on the first"
+    )
+    engines_per_device: int = Field(1, gt=0, description="engine processes for each device")
+    engine_silence_s: float = Field(
+        1.0, ge=2 * PULSE_S, description="how long an engine without a pulse is left alive"
+    )
+    spare_engine: bool = Field(
+        True, description="have one more engine loaded, for when one dies; some 150 MB"
+    )
+
+    # batches
+    max_batch_rows: int = Field(4096, gt=0, description="rows that share a batch")
+    max_batch_elements: int = Field(1 << 18, gt=0, description="scores that share a batch")
+    max_batch_s: float = Field(60.0, gt=0, description="the longest that a batch may take")
+    max_wait_us: int = Field(
+        0, ge=0, description="how long an item waits for others to share its batch"
+    )
+    bulk_patience_s: float = Field(
+        0.5, ge=0, description="how much later interactive items may come and pass bulk ones"
+    )
+
+    # limits
     max_message_bytes: int = Field(64 << 20, gt=0, description="largest request or reply")
     max_queue_elements: int = Field(
-        1 << 26, gt=0, description="scores that may wait for the engine; more are refused"
+        1 << 26, gt=0, description="scores that may wait for the engines; more are refused"
     )
     max_tenant_queue_elements: int = Field(
-        1 << 26, gt=0, description="scores of one tenant that may wait for the engine"
+        1 << 26, gt=0, description="scores of one tenant that may wait for the engines"
+    )
+    max_caller_calls: int = Field(
+        1024, gt=0, description="calls of one caller under way; more are refused"
+    )
+    max_stream_calls: int = Field(
+        256, gt=0, description="requests of one stream in flight; more are not read"
+    )
+    max_connection_calls: int = Field(
+        4096, gt=0, description="calls of one connection under way; more wait at the caller"
     )
     max_tenant_jobs: int = Field(
         1000, gt=0, description="jobs of one tenant that may wait or run; more are refused"
     )
-    max_batch_elements: int = Field(1 << 22, gt=0, description="scores that one batch may hold")
+
+    # times
+    keepalive_s: float = Field(
+        20.0, ge=1, description="a connection silent so long is asked, and so long again given up"
+    )
     drain_s: float = Field(10.0, ge=0, description="time for calls under way at shutdown")
     lease_s: float = Field(30.0, gt=0, description="how long a silent runner keeps its job")
     heartbeat_s: float = Field(5.0, gt=0, description="how often a runner says it is alive")
@@ -71,19 +119,38 @@ class Settings(BaseSettings):
             raise ValueError(f"must be host:port; got {value!r}")
         return value
 
+    @field_validator("device")
+    @classmethod
+    def _each_device_once(cls, value: str) -> str:
+        names = [name.strip() for name in value.split(",")]
+        # torch's name for the first one
+        known = ["cuda:0" if name == "cuda" else name for name in names]
+        if not all(names) or len(set(known)) < len(known):
+            raise ValueError(f"must be devices with commas between, each once; got {value!r}")
+        return ",".join(names)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Each device that gets engines."""
+        return tuple(self.device.split(","))
+
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("tls-cert and tls-key must be given together; got one of them")
+        if self.tls_client_ca is not None and self.tls_cert is None:
+            raise ValueError("tls-client-ca must come with tls-cert; got it alone")
         if self.tokens is None and not is_loopback(self.address):
             raise ValueError(
                 "tokens must be given where address is not loopback, or anyone could submit jobs; "
                 f"got address {self.address!r} and no tokens"
             )
-        for name in ("tokens", "tls_cert", "tls_key"):
+        for name in ("tokens", "tls_cert", "tls_key", "tls_client_ca"):
             path = getattr(self, name)
             if path is not None and not path.is_file():
                 raise ValueError(f"{name.replace('_', '-')} must be a file; got {str(path)!r}")
+        if self.tls_cert is not None:
+            _check_tls(self.tls_cert, self.tls_key, self.tls_client_ca)
         if self.data_dir is not None and not self.data_dir.is_dir():
             raise ValueError(f"data-dir must be a directory; got {str(self.data_dir)!r}")
         if self.heartbeat_s >= self.lease_s:
@@ -147,6 +214,26 @@ def _line(fault: Any) -> str:
     text = text[0].lower() + text[1:]
     got = "" if "; got" in text else f"; got {fault['input']!r}"
     return f"khot-server: {name + ': ' if name else ''}{text}{got}"
+
+
+def _check_tls(cert: Path, key: Path | None, client_ca: Path | None) -> None:
+    """Refuse files that gRPC would only say do not work, or would let nobody in with."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        # an empty password, lest the user of an encrypted key be asked for one
+        context.load_cert_chain(cert, key, password="")
+    except ssl.SSLError as error:
+        raise ValueError(
+            "tls-cert and tls-key must be a certificate chain and its key without a password, PEM; "
+            f"got {str(cert)!r} and {str(key)!r} ({error.reason})"
+        ) from None
+    try:
+        if client_ca is not None:
+            context.load_verify_locations(client_ca)
+    except ssl.SSLError as error:
+        raise ValueError(
+            f"tls-client-ca must be a certificate, PEM; got {str(client_ca)!r} ({error.reason})"
+        ) from None
 
 
 def is_loopback(address: str) -> bool:

@@ -7,10 +7,14 @@
     +-- NotFound             NOT_FOUND            ResourceInfo
     +-- AlreadyExists        ALREADY_EXISTS       ResourceInfo
     +-- QueueFull            RESOURCE_EXHAUSTED   RetryInfo
+    +-- TooManyCalls         RESOURCE_EXHAUSTED   RetryInfo
     +-- QuotaExceeded        RESOURCE_EXHAUSTED   RetryInfo
+    +-- DeadlineExceeded     DEADLINE_EXCEEDED
+    +-- BatchTooLong         DEADLINE_EXCEEDED
     +-- Draining             UNAVAILABLE          RetryInfo
     +-- EngineUnavailable    UNAVAILABLE          RetryInfo
     +-- EngineDied           UNAVAILABLE          RetryInfo
+    +-- EngineFailed         INTERNAL
     +-- Internal             INTERNAL
 
 Every status carries an ErrorInfo whose reason is the name of the error in capitals, so
@@ -107,11 +111,30 @@ class QueueFull(ServiceError):
     retry_after_s = 0.1
 
 
+class TooManyCalls(ServiceError):
+    """The caller has as many calls under way as it may have."""
+
+    code = code_pb2.RESOURCE_EXHAUSTED
+    retry_after_s = 0.1
+
+
 class QuotaExceeded(ServiceError):
     """The tenant has as much of something as it may have."""
 
     code = code_pb2.RESOURCE_EXHAUSTED
     retry_after_s = 60.0
+
+
+class DeadlineExceeded(ServiceError):
+    """The caller's deadline passed before an engine was free; nothing was computed."""
+
+    code = code_pb2.DEADLINE_EXCEEDED
+
+
+class BatchTooLong(ServiceError):
+    """A batch took so long that its engine was given up. Not to be tried again as it is."""
+
+    code = code_pb2.DEADLINE_EXCEEDED
 
 
 class Draining(ServiceError):
@@ -133,6 +156,12 @@ class EngineDied(ServiceError):
 
     code = code_pb2.UNAVAILABLE
     retry_after_s = 1.0
+
+
+class EngineFailed(ServiceError):
+    """The engine lives, but the library failed in a batch, or ran out of memory."""
+
+    code = code_pb2.INTERNAL
 
 
 class Internal(ServiceError):

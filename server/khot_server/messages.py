@@ -1,147 +1,250 @@
-"""What travels between the API process and the engine.
+"""What travels between the API process and an engine.
 
-A batch is rows of one operator, one n and one dtype. Its arrays lie in a slot of
-shared memory, laid out by `Layout`; the header that rings the bell is JSON.
+A batch is rows of one `Call`. Its arrays lie in a slot of shared memory, laid out by
+`Layout`, which both sides compute; the header that rings the bell is a few bytes of JSON.
 """
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from itertools import accumulate, pairwise
-from typing import Any, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-Kind = Literal["relaxation", "design"]
 Array = NDArray[Any]
+Form = Literal["soft", "bits", "indices", "dense"]
+# As bytes, in the order of the table `items` of a batch.
+ITEM_BYTES = 24
 _ALIGNMENT = 64
 
 
-@dataclass(frozen=True)
-class Layout:
-    """Where the arrays of a batch lie in its slot, in bytes from its start.
+class LinkLost(Exception):
+    """The other end of a link is gone."""
 
-    k and tau are float64 and seeds (of the item) uint64, one a row; the scores follow,
-    and then the result: soft rows in the dtype of the scores, or masks of ceil(n / 8) bytes a row.
+
+class Call(NamedTuple):
+    """What all rows of a batch have in common: what is asked, of which operator, in which form.
+
+    Attributes:
+        operator: by its name in the registry.
+        options: its own keywords, a JSON object with sorted names.
+        n: units of a row.
+        dtype: of the scores and all that is like them.
+        k: "rows" if each row has its own; the one number of an operator that takes no
+            other; None if none was given.
+        samples: draws of each row; None for one draw without that dimension.
+        ranks: columns of the result for each unit; None where it has one without a dimension.
+        form: of the value; None if only gradients are wanted.
+        pi: whether the inclusion probabilities are wanted.
+        pulled: what the gradients are for, if they are wanted.
+        baseline: of the losses.
+        diagnostics: whether residuals are wanted; iterations are there in any case.
     """
 
-    kind: Kind
-    rows: int
+    operator: str
+    options: str
     n: int
     dtype: str
+    k: float | Literal["rows"] | None = "rows"
+    samples: int | None = None
+    ranks: int | None = None
+    form: Form | None = "soft"
+    pi: bool = False
+    pulled: Literal["cotangent", "losses"] | None = None
+    baseline: Literal["given", "leave_one_out"] | None = None
+    diagnostics: bool = False
 
     @property
-    def k(self) -> int:
-        return 0
+    def elements(self) -> int:
+        """Scores of a row, of all its samples and ranks: what its work and memory grow with.
+
+        With no rank the result is empty, but the scores are there.
+        """
+        return self.n * max(1, self.columns) * (self.samples or 1)
 
     @property
-    def tau(self) -> int:
-        return _aligned(8 * self.rows)
+    def columns(self) -> int:
+        """Values of the result for each unit."""
+        return 1 if self.ranks is None else self.ranks
 
-    @property
-    def seeds(self) -> int:
-        return self.tau + _aligned(8 * self.rows)
 
-    @property
-    def scores(self) -> int:
-        return self.seeds + _aligned(8 * self.rows)
+@lru_cache(4096)
+def _row_bytes(call: Call) -> dict[str, int]:
+    """The arrays of a batch in their order, with the bytes that each has for a row."""
+    size, draws = np.dtype(call.dtype).itemsize, 1 if call.samples is None else call.samples
+    value = size * call.n * call.columns
+    widths = {
+        "k": 8 if call.k == "rows" else 0,
+        "tau": 8,
+        "scores": size * call.n,
+        "cotangent": value * draws if call.pulled == "cotangent" else 0,
+        "losses": size * draws if call.pulled == "losses" else 0,
+        "baseline": size * draws if call.baseline == "given" else 0,
+        # from here on: what the engine writes
+        "soft": value * draws if call.form == "soft" else 0,
+        "bits": -(-call.n // 8) * draws if call.form == "bits" else 0,
+        "counts": 4 * draws if call.form == "indices" else 0,
+        "units": unit_dtype(call.n).itemsize * call.n * draws if call.form == "indices" else 0,
+        "dense": value * draws if call.form == "dense" else 0,
+        "pi": size * call.n if call.pi else 0,
+        "gradient": size * call.n if call.pulled else 0,
+        "gradient_k": 8 if call.pulled else 0,
+        "gradient_tau": 8 if call.pulled else 0,
+        "iterations": 4,
+        "residual": 8 if call.diagnostics else 0,
+    }
+    return {name: width for name, width in widths.items() if width}
 
-    @property
-    def result(self) -> int:
-        return self.scores + _aligned(self.rows * self.n * np.dtype(self.dtype).itemsize)
 
-    @property
-    def result_row(self) -> int:
-        """The bytes of one row of the result."""
-        if self.kind == "design":
-            return -(-self.n // 8)
-        return self.n * np.dtype(self.dtype).itemsize
+def unit_dtype(n: int) -> np.dtype[Any]:
+    """The smallest type of the wire that can number n units."""
+    return np.dtype(np.uint16 if n <= 1 << 16 else np.int32)
 
-    @property
-    def size(self) -> int:
-        return self.result + _aligned(self.rows * self.result_row)
+
+class Layout:
+    """Where the arrays of a batch lie in its slot.
+
+    First the table `items`, (rows, seed, index of the first row) as uint64 for each item;
+    then each array of `_row_bytes`, row after row. k, tau and the gradients in them are
+    float64, counts and iterations int32, units as `unit_dtype` says, residual float64, and
+    the rest is of the call's dtype. The rows of an item lie together; with samples, those
+    of its first draw come first: (samples, rows, n) for each item.
+
+    Attributes:
+        size: of all, in bytes.
+    """
+
+    __slots__ = ("_at", "_widths", "size")
+
+    def __init__(self, call: Call, rows: int, items: int) -> None:
+        self._widths = _row_bytes(call)
+        self._at: dict[str, int] = {}
+        at = _aligned(ITEM_BYTES * items)
+        for name, width in self._widths.items():
+            self._at[name] = at
+            at = _aligned(at + width * rows)
+        self.size = at
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._at
+
+    def __getitem__(self, name: str) -> tuple[int, int]:
+        """Where the array begins, and the bytes of a row."""
+        return self._at[name], self._widths[name]
+
+
+# most batches are as small as many before them
+_layout = lru_cache(4096)(Layout)
 
 
 def _aligned(size: int) -> int:
-    return -(-size // _ALIGNMENT) * _ALIGNMENT
+    return (size + _ALIGNMENT - 1) & -_ALIGNMENT
 
 
-@dataclass(frozen=True)
-class BatchRequest:
-    """To the engine: apply `operator` to the rows in `slot`. `items` are their row counts."""
+class BatchRequest(NamedTuple):
+    """To the engine: `call` for the rows in `slot`."""
 
     id: int
     slot: int
-    kind: Kind
-    operator: str
     rows: int
-    n: int
-    dtype: str
-    items: Sequence[int]
-    # the slot's memory is new, and its descriptor comes with this message
-    new_memory: int = 0
+    items: int
+    call: Call
 
     @property
     def layout(self) -> Layout:
-        return Layout(self.kind, self.rows, self.n, self.dtype)
+        return _layout(self.call, self.rows, self.items)
 
-    @property
-    def slices(self) -> list[slice]:
-        """The rows of each item."""
-        ends = list(accumulate(self.items, initial=0))
-        return [slice(*pair) for pair in pairwise(ends)]
+    def encode(self) -> bytes:
+        """As one frame."""
+        numbers = f"[{self.id},{self.slot},{self.rows},{self.items},"
+        return _frame(f"{numbers}{_call_text(self.call)}]".encode())
+
+    @classmethod
+    def decode(cls, body: bytes) -> "BatchRequest":
+        """From a frame without its length."""
+        number, slot, rows, items, call = json.loads(body)
+        return cls(number, slot, rows, items, Call(*call))
 
 
-@dataclass(frozen=True)
-class BatchResult:
-    """From the engine: the result is in the slot. An item that was refused has its message."""
+@lru_cache(4096)
+def _call_text(call: Call) -> str:
+    return json.dumps(call)
+
+
+class BatchResult(NamedTuple):
+    """From the engine: the result is in the slot.
+
+    Attributes:
+        id: of the request.
+        compute_ns: the time that the operator took.
+        algorithm: what computed it.
+        roots: whether there are iterations and residuals.
+        gradients: which of k and tau have one.
+        fallback_rows: how many rows needed bisection.
+        refusals: why items were refused, by their index in the batch.
+        failure: why the whole batch failed, if it did.
+    """
 
     id: int
-    compute_s: float
-    refusals: dict[str, str] = field(default_factory=dict)
-    # root-finding iterations -> rows, and how many of these rows needed bisection
-    iterations: dict[str, int] = field(default_factory=dict)
+    compute_ns: int
+    algorithm: str = ""
+    roots: bool = False
+    gradients: tuple[str, ...] = ()
     fallback_rows: int = 0
+    refusals: Mapping[int, str] = MappingProxyType({})
+    failure: str | None = None
+
+    def encode(self) -> bytes:
+        """As one frame."""
+        return _frame(json.dumps((*self[:-2], dict(self.refusals), self.failure)).encode())
+
+    @classmethod
+    def decode(cls, body: bytes) -> "BatchResult":
+        """From a frame without its length."""
+        number, compute_ns, algorithm, roots, gradients, rows, refusals, failure = json.loads(body)
+        why = {int(index): text for index, text in refusals.items()} if refusals else refusals
+        return cls(number, compute_ns, algorithm, roots, tuple(gradients), rows, why, failure)
 
 
 @dataclass(frozen=True)
 class OperatorInfo:
-    """A row of the engine's registry."""
+    """A row of the engine's registry, with what the API process must know to check items."""
 
     name: str
-    kind: str
+    kind: Literal["relaxation", "design", "estimator"]
     summary: str
     reference: str
-    properties: dict[str, str]
+    properties: Mapping[str, str]
+    options: Mapping[str, bool | int | float | str]
+    needs_k: bool
+    one_k: bool
+    ranked: bool
+    needs_loss: bool
+    relaxed: bool  # its draws are no masks, unless its option `hard` says so
 
 
 @dataclass(frozen=True)
 class Hello:
     """The engine's first message: what it has and where it runs."""
 
-    operators: list[OperatorInfo]
+    operators: tuple[OperatorInfo, ...]
     device: str
     pid: int
 
+    def encode(self) -> bytes:
+        """As one frame."""
+        rows = [vars(row) for row in self.operators]
+        return _frame(json.dumps([rows, self.device, self.pid]).encode())
 
-_TYPES: dict[str, type[Any]] = {
-    type_.__name__: type_ for type_ in (BatchRequest, BatchResult, Hello)
-}
+    @classmethod
+    def decode(cls, body: bytes) -> "Hello":
+        """From a frame without its length."""
+        rows, device, pid = json.loads(body)
+        return cls(tuple(OperatorInfo(**row) for row in rows), device, pid)
 
-Message = BatchRequest | BatchResult | Hello
 
-
-def encode(message: Message) -> bytes:
-    """The message as one frame: its length in four bytes, then JSON."""
-    body = json.dumps([type(message).__name__, asdict(message)]).encode()
+def _frame(body: bytes) -> bytes:
     return len(body).to_bytes(4, "little") + body
-
-
-def decode(body: bytes) -> Message:
-    """The message of a frame without its length."""
-    name, fields = json.loads(body)
-    if name == "Hello":
-        fields["operators"] = [OperatorInfo(**row) for row in fields["operators"]]
-    message: Message = _TYPES[name](**fields)
-    return message

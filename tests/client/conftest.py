@@ -1,20 +1,17 @@
 """One real server for all tests of the client."""
 
-import runpy
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from processes import running_server
 
 from khot_client import Client
-
-DEMO = Path(__file__).parents[1] / "e2e/demo.py"
 
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[str]:
     """The address of a server; that it ends with exit code 0 is checked when it stops."""
-    with runpy.run_path(str(DEMO))["running_server"]() as running:
+    with running_server() as running:
         yield running.address
 
 

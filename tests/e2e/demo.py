@@ -6,117 +6,18 @@ server's output is shown only if something fails. Nothing is left behind, neithe
 process nor a file, also after Ctrl-C.
 """
 
-import os
-import re
 import signal
-import subprocess
 import sys
-import tempfile
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
-import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 from rich.console import Console
 
 from khot_client import Client, FeatureSelection, KhotError
 from khot_client.cli.render import describe, show_progress
 
-LISTENING = re.compile(r"khot-server: listening on (\S+), metrics on (\S+)")
-START_S, STOP_S = 60, 30
-
-
-class ServerFailed(Exception):
-    """The server did not start or did not stop as it should; holds its output."""
-
-
-class Server:
-    """`python -m khot_server` as a child process, with all its files in one directory.
-
-    Attributes:
-        process: the supervisor.
-        address: of gRPC, host:port.
-        metrics: URL of the metrics.
-    """
-
-    def __init__(self, directory: str, *flags: str) -> None:
-        where = ("--address", "127.0.0.1:0", "--metrics-address", "127.0.0.1:0")
-        where += ("--state-dir", f"{directory}/state")
-        command = [sys.executable, "-m", "khot_server", *where, *flags]
-        # The settings of whoever runs this are for another server. torch leaves a cache in
-        # the temporary directory. A session of its own, so that Ctrl-C reaches the client
-        # first, which then stops the server.
-        environment = {n: v for n, v in os.environ.items() if not n.startswith("KHOT_")}
-        environment["TMPDIR"] = directory
-        self.process = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=environment,
-            start_new_session=True,
-        )
-        self.address = self.metrics = ""
-        self._output: list[str] = []
-        self._listens = threading.Event()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self._output.append(line)
-            if found := LISTENING.search(line):
-                self.address, self.metrics = found.groups()
-                self._listens.set()
-        self._listens.set()  # nothing more will come
-
-    def wait_until_serving(self) -> None:
-        """Return once health says SERVING."""
-        if not self._listens.wait(START_S) or not self.address:
-            raise ServerFailed(f"the server did not start:\n{''.join(self._output)}")
-        options = [("grpc.enable_http_proxy", 0)]
-        with grpc.insecure_channel(self.address, options) as channel:
-            watch = health_pb2_grpc.HealthStub(channel).Watch
-            try:
-                for answer in watch(health_pb2.HealthCheckRequest(), timeout=START_S):
-                    if answer.status == health_pb2.HealthCheckResponse.SERVING:
-                        return
-            except grpc.RpcError as error:
-                code = error.code().name
-                raise ServerFailed(f"no health: {code}\n{''.join(self._output)}") from None
-
-    def stop(self) -> None:
-        """SIGTERM, and the end of all its processes."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        try:
-            self.process.wait(STOP_S)
-            self._reader.join(STOP_S)  # ends when the last process that could write has ended
-        finally:
-            if self.process.poll() is None or self._reader.is_alive():
-                os.killpg(self.process.pid, signal.SIGKILL)
-                self.process.wait()
-                self._reader.join()
-            assert self.process.stdout is not None
-            self.process.stdout.close()
-        if self.process.returncode:
-            said = "".join(self._output)
-            raise ServerFailed(f"the server ended with {self.process.returncode}:\n{said}")
-
-
-@contextmanager
-def running_server(*flags: str) -> Iterator[Server]:
-    """A server with a temporary directory of its own, for as long as the `with` lasts."""
-    with tempfile.TemporaryDirectory(prefix="khot-") as directory:
-        server = Server(directory, *flags)
-        try:
-            server.wait_until_serving()
-            yield server
-        finally:
-            server.stop()
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+from processes import ServerFailed, running_server
 
 
 def show(console: Console, address: str) -> None:
@@ -144,7 +45,7 @@ def main() -> int:
     console.print("starting a server ...")
     try:
         with running_server() as server:
-            console.print(f"server  serves on {server.address}, metrics on {server.metrics}\n")
+            console.print(f"server  serves on {server.address}, metrics on {server.metrics_url}\n")
             show(console, server.address)
             console.print("\nstopping the server ...")
         console.print("server  stopped")

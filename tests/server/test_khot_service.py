@@ -1,18 +1,20 @@
 """KHotService over the wire: the library's results, and a clear refusal of everything else."""
 
-import concurrent.futures
-
 import grpc
 import numpy as np
 import pytest
 import torch
 from google.rpc import error_details_pb2, status_pb2
+from processes import stopped_engine, wait_until
 
 import khot
 from khot_proto import from_tensor, to_tensor
 from khot_proto.v1 import khot_service_pb2 as pb
+from khot_proto.v1.khot_service_pb2_grpc import KHotServiceStub
 from khot_proto.v1.tensor_pb2 import Tensor
 
+# An engine that a test stops for a while is not taken for hung.
+PATIENT = ("--engine-silence-s", "100")
 INVALID = grpc.StatusCode.INVALID_ARGUMENT.value[0]
 
 
@@ -56,17 +58,6 @@ def test_relax_is_the_library_call(server, shape, dtype):
     wanted = khot.sigmoid_topk(torch.from_numpy(x), k, tau=0.7).numpy()
     assert np.array_equal(from_tensor(result.soft), wanted)
     assert result.status.code == 0 and result.timing.batch_rows >= 1
-    assert result.timing.compute.ToNanoseconds() > 0
-
-
-@pytest.mark.parametrize("name", ["soft_topk", "sparse_topk", "renorm_sigmoid_topk"])
-def test_every_relaxation_with_a_k_for_each_row_is_served(server, name):
-    x, k, tau = scores(4, 20), [1.0, 2.5, 0.0, 20.0], [0.5, 1.0, 2.0, 3.0]
-    (result,) = relax(server, item(x, k, tau=tau, operator=name))
-    row = khot.operator(name)
-    temperature = {row.tau_keyword: torch.tensor(tau)}
-    wanted = row.function(torch.from_numpy(x), torch.tensor(k), **temperature)
-    assert np.array_equal(from_tensor(result.soft), wanted.numpy())
 
 
 def test_a_row_that_torch_sums_does_not_depend_on_its_company(server):
@@ -77,34 +68,11 @@ def test_a_row_that_torch_sums_does_not_depend_on_its_company(server):
         assert np.array_equal(from_tensor(alone.soft), wanted)
 
 
-@pytest.mark.parametrize("row", khot.operators("design"), ids=lambda row: row.name)
-def test_every_design_is_served(server, row):
-    x = scores(4, 20)
-    (result,) = sample(server, draw(x, seed=5, operator=row.name))
-    pi = khot.sigmoid_topk(torch.from_numpy(x), 3)
-    wanted = row.function(pi, seeds=khot.row_seeds(5, 4)).numpy()
-    assert np.array_equal(unpacked(result.mask), wanted != 0)
-
-
 def test_k_and_tau_may_differ_by_row(server):
     x, k, tau = scores(4, 20), [1.0, 2.5, 0.0, 20.0], [0.5, 1.0, 2.0, 3.0]
     (result,) = relax(server, item(x, k, tau=tau))
     wanted = khot.sigmoid_topk(torch.from_numpy(x), torch.tensor(k), tau=torch.tensor(tau))
     assert np.array_equal(from_tensor(result.soft), wanted.numpy())
-
-
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-@pytest.mark.parametrize("shape", [(5, 30), (30,), (64, 784)])
-def test_sample_is_the_library_call(server, shape, dtype):
-    x = scores(*shape, dtype=dtype)
-    (result,) = sample(server, draw(x, seed=42, tau=[0.7]))
-    seeds = khot.row_seeds(42, 1 if len(shape) == 1 else shape[0])
-    rows = torch.from_numpy(x).reshape(-1, shape[-1])
-    rows = rows.float() if dtype == "float16" else rows  # whose sums stay whole
-    pi = khot.sigmoid_topk(rows, 3, tau=0.7)
-    wanted = khot.pivotal(pi, seeds=seeds).numpy().reshape(shape)
-    assert result.seed == 42
-    assert np.array_equal(unpacked(result.mask), wanted != 0)
 
 
 def test_sample_without_a_seed_says_which_it_took(server):
@@ -121,33 +89,25 @@ def test_seeds_cover_64_bits(server):
     assert [int(unpacked(result.mask).sum()) for result in results] == [3, 3]
 
 
-def test_an_item_does_not_depend_on_its_company(server):
-    x = scores(3, 50)
-    (alone,) = sample(server, draw(x, seed=7))
-    (soft,) = relax(server, item(x))
-
-    def stranger(seed: int) -> None:
-        relax(server, item(scores(2, 50, seed=seed)), item(scores(4, 20, seed=seed)))
-        sample(server, draw(scores(2, 50, seed=seed)))
-
-    with concurrent.futures.ThreadPoolExecutor(16) as pool:
-        strangers = [pool.submit(stranger, seed) for seed in range(50)]
-        ours = [pool.submit(sample, server, draw(x, seed=7)) for _ in range(10)]
-        softs = [pool.submit(relax, server, item(x)) for _ in range(10)]
-        for future in strangers:
-            future.result()
-    assert all(future.result()[0].mask == alone.mask for future in ours)
-    assert all(future.result()[0].soft == soft.soft for future in softs)
-
-
 def test_operators_are_the_registry(server):
-    listed = server.khot.ListOperators(pb.ListOperatorsRequest(), timeout=30).operators
-    relaxations = [r for r in khot.operators("relaxation") if r.fractional_k and not r.ranked]
-    served = [*relaxations, *khot.operators("design")]
-    assert [row.name for row in listed] == [row.name for row in served]
-    kinds = {pb.OPERATOR_KIND_RELAXATION: "relaxation", pb.OPERATOR_KIND_DESIGN: "design"}
-    assert [kinds[row.kind] for row in listed] == [row.kind for row in served]
-    assert all(row.summary and row.reference and row.properties for row in listed)
+    response = server.khot.ListOperators(pb.ListOperatorsRequest(), timeout=30)
+    rows = khot.operators()
+    assert [row.name for row in response.operators] == [row.name for row in rows]
+    for listed, row in zip(response.operators, rows, strict=True):
+        kind = pb.OperatorKind.Name(listed.kind).removeprefix("OPERATOR_KIND_").lower()
+        assert kind == row.kind and listed.summary == row.summary
+        assert dict(listed.options) == row.options and listed.reference and listed.properties
+    assert list(response.devices) == ["cpu"]
+    for field, value in response.limits.ListFields():
+        assert value > 0, field.name
+    assert len(response.limits.ListFields()) == len(pb.Limits.DESCRIPTOR.fields)
+
+
+def test_times_are_told(server):
+    (result,) = relax(server, item(scores(64, 784)))
+    timing = result.timing
+    assert min(timing.queue_ns, timing.batch_ns, timing.compute_ns) > 0
+    assert result.algorithm.startswith("sigmoid_topk (C") or result.algorithm == "torch"
 
 
 # bad input
@@ -156,15 +116,15 @@ BAD = {
     "an unknown operator": (
         {"operator": "softmax"},
         "items[0].operator",
-        "must be one of sigmoid_topk, soft_topk, sparse_topk, renorm_sigmoid_topk, "
-        "softmax_topk; got 'softmax'",
+        "must be one of sigmoid_topk, soft_topk, sorted_soft_topk, sparse_topk, "
+        "renorm_sigmoid_topk, sequential_softmax_topk, softmax_topk; got 'softmax'",
     ),
     "a design to relax with": (
         {"operator": "tournament_pivotal"},
         "items[0].operator",
         "softmax_topk; got 'tournament_pivotal', which is for Sample",
     ),
-    "no dtype": ({"scores": Tensor(shape=[1], data=b"1234")}, "items[0].scores", "got number 0"),
+    "no dtype": ({"scores": Tensor(shape=[1], data=b"1234")}, "items[0].scores", "got none"),
     "integers": (
         {"scores": to_tensor(np.arange(4, dtype=np.int32))},
         "items[0].scores",
@@ -173,7 +133,7 @@ BAD = {
     "bytes that do not fit the shape": (
         {"scores": Tensor(dtype="DATA_TYPE_FLOAT32", shape=[2], data=b"1234")},
         "items[0].scores",
-        "must have 8 bytes for float32 of shape (2,); got 4",
+        "must have 8 bytes of data for float32 of shape (2,); got 4",
     ),
     "an empty tensor": (
         {"scores": to_tensor(np.zeros((0, 4), np.float32))},
@@ -293,14 +253,147 @@ def test_a_deadline_is_a_deadline(server):
     assert relax(server, item(scores(4)))[0].status.code == 0
 
 
-def test_a_full_queue_is_said_at_once(start):
-    small = start("--max-queue-elements", "10000", "--max-batch-elements", "1000")
-    small.wait_until_serving()
-    request = pb.RelaxRequest(items=[item(scores(1, 5000))] * 12)
+def test_a_request_that_could_never_wait_is_refused(start):
+    small = start("--max-queue-elements", "10000").wait_until_serving()
     with pytest.raises(grpc.RpcError, match="at most 10000 scores may wait") as caught:
-        small.khot.Relax(request, timeout=30)
+        relax(small, *[item(scores(1, 5000))] * 3)
+    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert relax(small, item(scores(4)))[0].status.code == 0
+
+
+def test_a_full_queue_is_said_at_once(start):
+    small = start("--max-queue-elements", "10000", *PATIENT).wait_until_serving()
+    request = pb.RelaxRequest(items=[item(scores(1, 5000))])
+    with stopped_engine(small):
+        # one with the engine, two that wait
+        futures = [small.khot.Relax.future(request, timeout=30) for _ in range(3)]
+        wait_until(lambda: small.metric("khot_queue_items") == 2, "two to wait")
+        with pytest.raises(grpc.RpcError, match="10000 waiting and 5000 more") as caught:
+            small.khot.Relax(request, timeout=30)
     assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
     retry = error_details_pb2.RetryInfo()
     assert any(detail.Unpack(retry) for detail in rich(caught.value).details)
     assert retry.retry_delay.ToMilliseconds() == 100
-    assert relax(small, item(scores(4)))[0].status.code == 0
+    assert [future.result().results[0].status.code for future in futures] == [0, 0, 0]
+
+
+def test_a_thousand_cancelled_calls_leave_an_empty_queue(start):
+    server = start("--max-caller-calls", "2000", *PATIENT).wait_until_serving()
+    request = pb.RelaxRequest(items=[item(scores(2, 10))])  # small: none is sent ahead
+    with stopped_engine(server):
+        futures = [server.khot.Relax.future(request, timeout=60) for _ in range(1000)]
+        wait_until(lambda: server.in_flight("Relax") == 1000, "them to arrive")
+        assert server.metric("khot_queue_items") > 0
+        for future in futures:
+            future.cancel()
+        wait_until(lambda: server.metric("khot_queue_items") == 0, "an empty queue")
+        assert server.metric("khot_queue_scores") == 0
+    assert relax(server, item(scores(4)))[0].status.code == 0
+
+
+def test_work_whose_deadline_passed_in_the_queue_is_never_computed(start):
+    server = start(*PATIENT).wait_until_serving()
+    request = pb.RelaxRequest(items=[item(scores(2, 100))])
+    before = server.metric("khot_batch_rows_sum")
+    with stopped_engine(server):
+        first = server.khot.Relax.future(request, timeout=60)  # with the engine
+        wait_until(lambda: server.in_flight("Relax") == 1, "it")
+        late = [server.khot.Relax.future(request, timeout=0.2) for _ in range(20)]
+        codes = {future.exception().code() for future in late}
+        assert codes == {grpc.StatusCode.DEADLINE_EXCEEDED}
+    first.result()
+    assert relax(server, item(scores(4)))[0].status.code == 0
+    assert server.metric("khot_batch_rows_sum") == before + 3
+
+
+def test_one_caller_may_have_so_many_calls_under_way(start):
+    server = start("--max-caller-calls", "3", *PATIENT).wait_until_serving()
+    request = pb.RelaxRequest(items=[item(scores(2, 100))])
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    with grpc.insecure_channel(server.address, options) as other:
+        with stopped_engine(server):
+            futures = [server.khot.Relax.future(request, timeout=60) for _ in range(3)]
+            wait_until(lambda: server.in_flight("Relax") == 3, "them")
+            with pytest.raises(grpc.RpcError, match="at most 3 calls may be under way") as caught:
+                server.khot.Relax(request, timeout=30)
+            futures.append(KHotServiceStub(other).Relax.future(request, timeout=60))
+            wait_until(lambda: server.in_flight("Relax") == 4, "another caller's")
+        assert [future.result().results[0].status.code for future in futures] == [0] * 4
+    assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert any(d.Is(error_details_pb2.RetryInfo.DESCRIPTOR) for d in rich(caught.value).details)
+
+
+# streams
+
+
+def on_stream(number: int, **fields) -> pb.StreamRequest:
+    return pb.StreamRequest(id=number, relax=pb.RelaxRequest(items=[item(scores(2, 50), **fields)]))
+
+
+def test_a_stream_answers_each_and_a_bad_one_alone(server):
+    requests = [on_stream(number) for number in range(200)]
+    requests[7] = pb.StreamRequest(id=7)
+    requests[9] = pb.StreamRequest(id=9, relax=pb.RelaxRequest())
+    requests[11] = on_stream(11, k=99.0)
+    answers = {a.id: a for a in server.khot.Stream(iter(requests), timeout=60)}
+    assert sorted(answers) == list(range(200))
+    assert answers[7].error.code == answers[9].error.code == INVALID
+    assert "must be relax, relax_vjp, sample or sample_vjp" in answers[7].error.message
+    assert answers[11].relax.results[0].status.code == INVALID
+    good = [a for number, a in answers.items() if number not in (7, 9, 11)]
+    wanted = relax(server, item(scores(2, 50)))[0].soft
+    assert all(a.relax.results[0].soft == wanted for a in good)
+
+
+def test_a_stream_answers_as_they_finish(server):
+    slow = pb.SampleItem(operator="brewer", scores=to_tensor(scores(50, 600)), k=[300], seed=1)
+    requests = [pb.StreamRequest(id=1, sample=pb.SampleRequest(items=[slow])), on_stream(2, k=99.0)]
+    answers = [answer.id for answer in server.khot.Stream(iter(requests), timeout=60)]
+    assert sorted(answers) == [1, 2]
+
+
+def test_rubbish_on_a_stream_ends_it_and_nothing_else(server):
+    stream = server.channel.stream_stream("/khot.v1.KHotService/Stream")
+    with pytest.raises(grpc.RpcError, match="must be a message of the method") as caught:
+        list(stream(iter([b"\xff rubbish"]), timeout=30))
+    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert relax(server, item(scores(4)))[0].status.code == 0
+
+
+def test_a_slow_reader_on_a_stream_is_not_read_from(server):
+    """What he does not read is not computed, and others are served meanwhile."""
+    sent = 0
+    big = pb.RelaxRequest(items=[item(scores(40, 5000))])
+
+    def requests():
+        nonlocal sent
+        while sent < 3000:
+            sent += 1
+            yield pb.StreamRequest(id=sent, relax=big)
+
+    call = server.khot.Stream(requests(), timeout=120)
+    next(call)
+    seen = -1
+    while seen != sent:  # until it stands still
+        seen = sent
+        for _ in range(20):
+            assert relax(server, item(scores(4)))[0].status.code == 0
+    assert sent < 3000
+    call.cancel()
+    wait_until(lambda: server.metric("khot_queue_items") == 0, "an empty queue")
+
+
+def test_a_client_that_disconnects_mid_batch_harms_nobody(start):
+    server = start(*PATIENT).wait_until_serving()
+    ours = server.khot.Relax
+    request = pb.RelaxRequest(items=[item(scores(64, 10_000))])
+    with stopped_engine(server):
+        channel = grpc.insecure_channel(server.address, [("grpc.use_local_subchannel_pool", 1)])
+        for _ in range(4):
+            KHotServiceStub(channel).Relax.future(request, timeout=60)
+        kept = [ours.future(request, timeout=60) for _ in range(4)]
+        wait_until(lambda: server.in_flight("Relax") == 8, "eight calls")
+        channel.close()
+        wait_until(lambda: server.in_flight("Relax") == 4, "four of them")
+    assert [future.result().results[0].status.code for future in kept] == [0] * 4
+    assert server.metric("khot_queue_items") == 0

@@ -1,36 +1,22 @@
 """The process tree: how it starts, what happens when X dies, and how it stops."""
 
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
-import urllib.request
 from pathlib import Path
 
 import grpc
-import numpy as np
 import pytest
-import trustme
+from calls import Callers, quick, slow
 from grpc_health.v1 import health_pb2
-from processes import Server, descendants, wait_until
+from processes import Server, alive, descendants, wait_until
 
-from khot_proto import to_tensor
 from khot_proto.v1 import job_service_pb2 as jobs_pb
-from khot_proto.v1 import khot_service_pb2 as pb
-from khot_proto.v1.job_service_pb2_grpc import JobServiceStub
-from khot_proto.v1.khot_service_pb2_grpc import KHotServiceStub
 
 PROCESSES = ("api", "engine", "runner")
-
-
-def request(rows: int = 1, n: int = 10) -> pb.RelaxRequest:
-    x = np.random.default_rng(0).normal(size=(rows, n)).astype(np.float32)
-    return pb.RelaxRequest(
-        items=[pb.RelaxItem(operator="sigmoid_topk", scores=to_tensor(x), k=[3])]
-    )
 
 
 def submit(server: Server, epochs: int, request_id: str = "r") -> str:
@@ -53,22 +39,6 @@ def state(server: Server, job: str) -> str:
 
 def wait_for_progress(server: Server, job: str) -> None:
     next(event for event in events(server, job) if event.HasField("progress"))
-
-
-def alive(pid: int) -> bool:
-    """Whether the process runs; one that waits to be reaped does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def is_serving(server: Server) -> bool:
-    try:
-        answer = server.health.Check(health_pb2.HealthCheckRequest(), timeout=10)
-    except grpc.RpcError:
-        return False
-    return answer.status == health_pb2.HealthCheckResponse.SERVING
 
 
 def shared_memory() -> set[str]:
@@ -128,22 +98,14 @@ def test_bad_settings_are_said_and_nothing_starts():
 # metrics
 
 
-def metric(server: Server, pattern: str) -> float:
-    with urllib.request.urlopen(f"{server.metrics_url}/metrics", timeout=10) as page:
-        text = page.read().decode()
-    found = re.search(rf"^{pattern} (\S+)$", text, re.MULTILINE)
-    assert found, text
-    return float(found[1])
-
-
 def test_calls_and_root_finding_are_counted(server):
-    before = metric(server, r'khot_requests_total\{code="OK",method="Relax"\}')
-    rows = metric(server, r'khot_root_iterations_count\{source="serving"\}')
-    server.khot.Relax(request(rows=7), timeout=30)
-    assert metric(server, r'khot_requests_total\{code="OK",method="Relax"\}') == before + 1
-    assert metric(server, r'khot_root_iterations_count\{source="serving"\}') == rows + 7
-    assert metric(server, "khot_engine_up") == 1
-    assert metric(server, r'khot_jobs\{state="PAUSED"\}') == 0
+    before = server.metric(r'khot_requests_total\{code="OK",method="Relax"\}')
+    rows = server.metric(r'khot_root_iterations_count\{source="serving"\}')
+    server.khot.Relax(quick(rows=7), timeout=30)
+    assert server.metric(r'khot_requests_total\{code="OK",method="Relax"\}') == before + 1
+    assert server.metric(r'khot_root_iterations_count\{source="serving"\}') == rows + 7
+    assert server.metric("khot_engine_up") == 1
+    assert server.metric(r'khot_jobs\{state="PAUSED"\}') == 0
 
 
 def test_training_reports_its_root_finding_too(server):
@@ -151,8 +113,8 @@ def test_training_reports_its_root_finding_too(server):
     *_, last = events(server, job)
     assert last.state_changed.state == jobs_pb.JOB_STATE_SUCCEEDED
     count = r'khot_root_iterations_count\{source="training"\}'
-    wait_until(lambda: metric(server, count) > 1000, "the tail to have read the events")
-    wait_until(lambda: metric(server, r'khot_jobs\{state="SUCCEEDED"\}') >= 1, "the jobs gauge")
+    wait_until(lambda: server.metric(count) > 1000, "the tail to have read the events")
+    wait_until(lambda: server.metric(r'khot_jobs\{state="SUCCEEDED"\}') >= 1, "the jobs gauge")
 
 
 # what happens when X dies
@@ -171,8 +133,8 @@ def test_sigkill_of_one_process_is_survived(start, victim):
     if victim == "runner":
         wait_until(lambda: not alive(old["attempt"]), "the attempt's end")
     wait_until(lambda: set(PROCESSES) <= set(server.pids()), "all processes")
-    wait_until(lambda: is_serving(server), "the service to serve again, at the same address")
-    assert server.khot.Relax(request(), timeout=30).results[0].status.code == 0
+    wait_until(server.is_serving, "the service to serve again, at the same address")
+    assert server.khot.Relax(quick(), timeout=30).results[0].status.code == 0
     *_, last = events(server, job)
     assert last.state_changed.state == jobs_pb.JOB_STATE_SUCCEEDED
     assert shared_memory() <= before
@@ -180,21 +142,20 @@ def test_sigkill_of_one_process_is_survived(start, victim):
 
 
 def test_a_dead_engine_fails_only_its_own_requests(start):
-    server = start().wait_until_serving()
+    server = start("--engine-silence-s", "60").wait_until_serving()
     engine = server.pids()["engine"]
     os.kill(engine, signal.SIGSTOP)
-    # two batches fill the slots of the engine that will die; the third waits for the next one
-    large = [server.khot.Relax.future(request(1, 1000 + i), timeout=60) for i in range(2)]
-    in_flight = r'khot_requests_in_flight\{method="Relax"\}'
-    wait_until(lambda: metric(server, in_flight) == 2, "both calls")
-    waiting = server.khot.Relax.future(request(1, 2000), timeout=60)
-    wait_until(lambda: metric(server, "khot_queue_items") == 1, "the third call")
+    # two large batches fill the slots of the engine that will die; the third waits for the next one
+    large = [server.khot.Relax.future(quick(1, 40_000 + i), timeout=60) for i in range(2)]
+    wait_until(lambda: server.in_flight("Relax") == 2, "both calls")
+    waiting = server.khot.Relax.future(quick(1, 2000), timeout=60)
+    wait_until(lambda: server.metric("khot_queue_items") == 1, "the third call")
     os.kill(engine, signal.SIGKILL)
     for future in large:
         assert future.exception().code() == grpc.StatusCode.UNAVAILABLE
         assert "got one that died" in future.exception().details()
     assert waiting.result().results[0].status.code == 0
-    assert metric(server, "khot_engine_losses_total") == 1
+    assert server.metric("khot_engine_losses_total") == 1
 
 
 def test_sigkill_of_the_supervisor_leaves_no_orphan(start):
@@ -240,7 +201,8 @@ def test_a_signal_drains_requeues_and_exits_0(start, number):
     wait_until(lambda: seen, "the first event of the watch")  # so that it is in flight
     server.process.send_signal(number)
     assert next(health).status == health_pb2.HealthCheckResponse.NOT_SERVING
-    health.cancel()
+    with pytest.raises(grpc.RpcError, match="got its end"):
+        next(health)
     watcher.join(60)
     assert seen[-1] == grpc.StatusCode.UNAVAILABLE
     assert server.process.wait(60) == 0
@@ -256,28 +218,76 @@ def test_a_signal_drains_requeues_and_exits_0(start, number):
 def test_callers_of_a_server_that_stops_are_told_to_go_elsewhere(start):
     """Each calls until it is refused; none sees anything but that."""
     server = start().wait_until_serving()
-    ends: list[grpc.StatusCode] = []
-    called = threading.Semaphore(0)
-
-    def caller() -> None:
-        with grpc.insecure_channel(server.address) as channel:
-            stub = KHotServiceStub(channel)
-            try:
-                while True:
-                    stub.Relax(request(), timeout=30)
-                    called.release()
-            except grpc.RpcError as error:
-                ends.append(error.code())
-
-    callers = [threading.Thread(target=caller) for _ in range(8)]
-    for thread in callers:
-        thread.start()
-    for _ in range(100):
-        assert called.acquire(timeout=30)
+    callers = Callers(server.address, 8, refused=True)
+    callers.wait_for("OK", 100)
     server.process.send_signal(signal.SIGTERM)
-    for thread in callers:
-        thread.join(60)
-    assert ends == [grpc.StatusCode.UNAVAILABLE] * 8
+    codes = callers.join()
+    assert set(codes) == {"OK", "UNAVAILABLE"} and codes["UNAVAILABLE"] == 8
+    assert server.process.wait(60) == 0
+
+
+def test_sigterm_under_load_loses_nothing_that_was_accepted(start):
+    server = start("--drain-s", "60").wait_until_serving()
+    callers = Callers(server.address, 4, refused=True)
+    callers.wait_for("OK", 20)
+    accepted = [server.khot.Sample.future(slow(1000 + i), timeout=90) for i in range(4)]
+    wait_until(lambda: server.in_flight("Sample") == 4, "all to be accepted")
+    server.process.send_signal(signal.SIGTERM)
+    codes = callers.join()
+    assert set(codes) == {"OK", "UNAVAILABLE"} and codes["UNAVAILABLE"] == 4
+    assert [call.result().results[0].status.code for call in accepted] == [0] * 4
+    assert server.process.wait(60) == 0
+
+
+def test_what_takes_longer_than_the_drain_is_told_to_go_elsewhere(start):
+    server = start("--drain-s", "0.5").wait_until_serving()
+    call = server.khot.Sample.future(slow(60_000), timeout=90)
+    wait_until(lambda: server.in_flight("Sample") == 1, "the call")
+    server.process.send_signal(signal.SIGTERM)
+    assert call.exception().code() == grpc.StatusCode.UNAVAILABLE
+    assert server.process.wait(60) == 0
+
+
+def test_an_engine_that_dies_in_the_drain_is_replaced_for_what_still_waits(start):
+    server = start("--drain-s", "60").wait_until_serving()
+    # two large batches for the engine that will die, and a call behind them
+    doomed = [server.khot.Sample.future(slow(40_000 + i), timeout=90) for i in range(2)]
+    wait_until(lambda: server.in_flight("Sample") == 2, "both calls")
+    waiting = server.khot.Relax.future(quick(), timeout=90)
+    wait_until(lambda: server.metric("khot_queue_items") == 1, "the third call")
+    (engine,) = server.engines()
+    server.process.send_signal(signal.SIGTERM)
+    server.wait_for_line("draining")
+    os.kill(engine, signal.SIGKILL)
+    assert [call.exception().code() for call in doomed] == [grpc.StatusCode.UNAVAILABLE] * 2
+    assert waiting.result().results[0].status.code == 0
+    assert server.process.wait(60) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_stops_at_once_and_leaves_nothing(start, number):
+    before = shared_memory()
+    server = start("--drain-s", "100").wait_until_serving()
+    wait_for_progress(server, submit(server, epochs=1000))
+    call = server.khot.Sample.future(slow(60_000), timeout=100)
+    wait_until(lambda: server.in_flight("Sample") == 1, "the call")
+    pids = [pid for pid, _ in descendants(server.process.pid)]
+    server.process.send_signal(signal.SIGTERM)
+    server.wait_for_line("draining")
+    server.process.send_signal(number)
+    assert server.process.wait(60) == 1
+    assert call.exception().code() == grpc.StatusCode.UNAVAILABLE
+    wait_until(lambda: not any(alive(pid) for pid in pids), "the end of all")
+    assert shared_memory() <= before
+
+
+def test_sigterm_to_every_process_is_a_drain_too(start):
+    """As some service managers send it."""
+    server = start("--drain-s", "60").wait_until_serving()
+    call = server.khot.Sample.future(slow(2000), timeout=90)
+    wait_until(lambda: server.in_flight("Sample") == 1, "the call")
+    os.killpg(server.process.pid, signal.SIGTERM)
+    assert call.result().results[0].status.code == 0
     assert server.process.wait(60) == 0
 
 
@@ -297,50 +307,3 @@ def watch_to_the_end(server: Server, job: str, seen: list[object]) -> None:
             seen.append(event.sequence)
     except grpc.RpcError as error:
         seen.append(error.code())
-
-
-# identity and TLS
-
-
-def test_tokens_and_tls(start, tmp_path):
-    made = subprocess.run(
-        [sys.executable, "-m", "khot_server", "new-token", "--tenant", "a", "--scope", "sample"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    token, entry = made.stderr.strip(), made.stdout
-    tokens = tmp_path / "tokens.toml"
-    tokens.write_text(entry)
-    authority = trustme.CA()
-    authority.issue_cert("localhost", "127.0.0.1").private_key_and_cert_chain_pem.write_to_path(
-        tmp_path / "server.pem"
-    )
-    pem = str(tmp_path / "server.pem")
-    server = start("--tokens", str(tokens), "--tls-cert", pem, "--tls-key", pem)
-    root = grpc.ssl_channel_credentials(authority.cert_pem.bytes())
-    with grpc.secure_channel(server.address, root) as channel:
-        khot, jobs = KHotServiceStub(channel), JobServiceStub(channel)
-        with pytest.raises(grpc.RpcError, match="must be a bearer token; got none") as caught:
-            khot.Relax(request(), timeout=30)
-        assert caught.value.code() == grpc.StatusCode.UNAUTHENTICATED
-        bearer = (("authorization", f"Bearer {token}"),)
-        wrong = (("authorization", "Bearer khot_wrong"),)
-        with pytest.raises(grpc.RpcError, match="got an unknown one"):
-            khot.Relax(request(), metadata=wrong, timeout=30)
-        with pytest.raises(grpc.RpcError, match="must have the scope jobs") as caught:
-            jobs.GetJob(jobs_pb.GetJobRequest(job_id="x"), metadata=bearer, timeout=30)
-        assert caught.value.code() == grpc.StatusCode.PERMISSION_DENIED
-        with pytest.raises(grpc.RpcError, match="must have the scope jobs"):
-            list(jobs.WatchJob(jobs_pb.WatchJobRequest(job_id="x"), metadata=bearer, timeout=30))
-
-        def served() -> bool:
-            try:
-                return bool(khot.Relax(request(), metadata=bearer, timeout=30).results)
-            except grpc.RpcError as error:
-                if error.code() != grpc.StatusCode.UNAVAILABLE:
-                    raise
-                return False
-
-        wait_until(served, "the engine")
-    assert server.stop() == 0

@@ -6,9 +6,11 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable
+import urllib.request
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import grpc
@@ -16,35 +18,60 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from khot_proto.v1.job_service_pb2_grpc import JobServiceStub
 from khot_proto.v1.khot_service_pb2_grpc import KHotServiceStub
+from khot_server.config import Settings
 
-START_S = 60.0
+START_S, STOP_S = 60.0, 60.0
+# The settings of whoever runs this are for another server.
+THEIRS = {f"KHOT_{name.upper()}" for name in Settings.model_fields}
+
+
+class ServerFailed(Exception):
+    """The server did not start or did not stop as it should; holds its output."""
 
 
 class Server:
-    """`khot-server` as a process, and stubs to call it."""
+    """`python -m khot_server` as a child process, and stubs to call it.
+
+    Attributes:
+        process: the supervisor.
+        lines: what it has printed.
+        address: of gRPC, host:port.
+        metrics_url: of the metrics.
+    """
 
     def __init__(self, state_dir: Path, *arguments: str, **environment: str) -> None:
         command = [sys.executable, "-m", "khot_server", "--state-dir", str(state_dir)]
-        free = ("--address", "127.0.0.1:0", "--metrics-address", "127.0.0.1:0")
+        flags = ("--address", "127.0.0.1:0", "--metrics-address", "127.0.0.1:0")
+        # most servers here live for seconds, and would load torch twice
+        flags += ("--spare-engine", "false")
+        ours = {name: value for name, value in os.environ.items() if name not in THEIRS}
         self.process = subprocess.Popen(
-            [*command, *free, *arguments],
+            [*command, *flags, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env=os.environ | environment,
+            env=ours | environment,
+            # so that Ctrl-C reaches us first, who then stop it, and that all of it can be killed
+            start_new_session=True,
         )
+        self.channel: grpc.Channel | None = None
         self.lines: list[str] = []
         self._said = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        found = self.wait_for_line(r"listening on (\S+), metrics on (\S+)")
+        try:
+            found = self.wait_for_line(r"listening on (\S+), metrics on (\S+)")
+        except BaseException:
+            self.end()
+            raise
         self.metrics_url = found[2]
         self.connect(found[1])
 
     def connect(self, address: str) -> None:
         """Call it at this address from now on."""
         self.address = address
-        self.channel = grpc.insecure_channel(address)
+        # no proxy knows our loopback
+        self.channel = grpc.insecure_channel(address, [("grpc.enable_http_proxy", 0)])
         self.khot = KHotServiceStub(self.channel)
         self.jobs = JobServiceStub(self.channel)
         self.health = health_pb2_grpc.HealthStub(self.channel)
@@ -58,6 +85,10 @@ class Server:
             self.lines.append("<end>")
             self._said.notify_all()
 
+    def failed(self, what: str) -> ServerFailed:
+        """What to raise, with all that it said."""
+        return ServerFailed("\n".join([what, *self.lines]))
+
     def wait_for_line(self, pattern: str) -> re.Match[str]:
         """The first line of its output that fits."""
 
@@ -67,36 +98,84 @@ class Server:
 
         with self._said:
             match = self._said.wait_for(found, START_S)
-        assert isinstance(match, re.Match), "\n".join(self.lines)
+        if not isinstance(match, re.Match):
+            raise self.failed(f"the server did not say {pattern!r}:")
         return match
 
     def wait_until_serving(self) -> "Server":
-        for answer in self.health.Watch(health_pb2.HealthCheckRequest(), timeout=START_S):
-            if answer.status == health_pb2.HealthCheckResponse.SERVING:
-                return self
-        raise AssertionError("health ended")
+        """Return once health says SERVING."""
+        try:
+            for answer in self.health.Watch(health_pb2.HealthCheckRequest(), timeout=START_S):
+                if answer.status == health_pb2.HealthCheckResponse.SERVING:
+                    return self
+        except grpc.RpcError as error:
+            raise self.failed(f"no health, {error.code().name}:") from None
+        raise self.failed("health ended:")
+
+    def is_serving(self, service: str = "") -> bool:
+        """Whether health says so now."""
+        try:
+            answer = self.health.Check(health_pb2.HealthCheckRequest(service=service), timeout=10)
+        except grpc.RpcError:
+            return False
+        return answer.status == health_pb2.HealthCheckResponse.SERVING
+
+    def metric(self, pattern: str) -> float:
+        """The value of the only series that fits."""
+        with urllib.request.urlopen(f"{self.metrics_url}/metrics", timeout=10) as page:
+            text = page.read().decode()
+        found = re.search(rf"^{pattern} (\S+)$", text, re.MULTILINE)
+        assert found, text
+        return float(found[1])
+
+    def in_flight(self, method: str) -> float:
+        """How many calls of this method are under way."""
+        return self.metric(rf'khot_requests_in_flight\{{method="{method}"\}}')
 
     def pids(self) -> dict[str, int]:
         """The live processes of the service, by what they run."""
         return {name: pid for pid, name in descendants(self.process.pid)}
 
+    def engines(self) -> list[int]:
+        """The live engines."""
+        return sorted(pid for pid, name in descendants(self.process.pid) if name == "engine")
+
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Ask it to stop; return its exit status."""
         self.channel.close()
         self.process.send_signal(number)
-        return self.process.wait(60)
+        return self.process.wait(STOP_S)
 
     def end(self) -> None:
-        """However the test left it, nothing stays."""
-        left = [pid for pid, _ in descendants(self.process.pid)]
-        self.channel.close()
-        self.process.kill()
+        """However it was left, nothing stays."""
+        if self.channel is not None:
+            self.channel.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        self._reader.join()
+        self._reader.join()  # ends when the last process that could write has ended
         self.process.stdout.close()
+
+
+@contextlib.contextmanager
+def running_server(*arguments: str) -> Iterator[Server]:
+    """A server that serves, with a temporary directory of its own; it must stop with 0.
+
+    Raises:
+        ServerFailed: it did not start, or did not stop as it should.
+    """
+    with tempfile.TemporaryDirectory(prefix="khot-") as directory:
+        # torch leaves a cache in the temporary directory
+        server = Server(Path(directory) / "state", *arguments, TMPDIR=directory)
+        try:
+            try:
+                yield server.wait_until_serving()
+            finally:
+                status = server.stop()
+        finally:
+            server.end()
+        if status:
+            raise server.failed(f"the server ended with {status}:")
 
 
 def descendants(root: int) -> list[tuple[int, str]]:
@@ -115,7 +194,7 @@ def descendants(root: int) -> list[tuple[int, str]]:
     while todo:
         children = parents.get(todo.pop(), [])
         todo += children
-        found += [(pid, _module(commands[pid])) for pid in children]
+        found += [(pid, _module(commands[pid])) for pid in children if pid in commands]
     return found
 
 
@@ -125,6 +204,31 @@ def _module(command: str) -> str:
         if f"khot_server.{part}" in command:
             return name
     return "tracker" if "resource_tracker" in command else "attempt"
+
+
+def alive(pid: int) -> bool:
+    """Whether the process runs; one that waits to be reaped does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def cpu_s(pid: int) -> float:
+    """The processor time that a process has had."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@contextlib.contextmanager
+def stopped_engine(server: Server) -> Iterator[None]:
+    """Its engine stands still: what is sent meanwhile meets in the queue."""
+    engine = server.pids()["engine"]
+    os.kill(engine, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(engine, signal.SIGCONT)
 
 
 def wait_until(condition: Callable[[], object], what: str, seconds: float = 60.0) -> None:

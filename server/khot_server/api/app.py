@@ -12,19 +12,20 @@ import signal
 import socket
 import sqlite3
 import sys
-from typing import Any
 
 import grpc
 import structlog
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+import uvloop
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from khot_proto.v1 import job_service_pb2, khot_service_pb2
+from khot_proto.v1 import job_service_pb2
+from khot_proto.v1 import khot_service_pb2 as pb
 from khot_proto.v1.job_service_pb2_grpc import add_JobServiceServicer_to_server
-from khot_proto.v1.khot_service_pb2_grpc import add_KHotServiceServicer_to_server
 from khot_server import logs
 from khot_server.api.event_tail import EventTail
 from khot_server.api.guard import Guard
+from khot_server.api.health import Health
 from khot_server.api.identity import BadTokens, Tokens
 from khot_server.api.job_servicer import JobService
 from khot_server.api.khot_servicer import KHotService
@@ -35,16 +36,16 @@ from khot_server.control import CANNOT_START, READY, RUNNER
 from khot_server.jobs.states import JobState
 from khot_server.jobs.store import DATABASE_NAME, JobStore
 from khot_server.metrics import Metrics
-from khot_server.worker.link import Link, LinkLost
+from khot_server.worker.link import Link
 
 log = structlog.get_logger()
 
 QUIET_S = 0.1  # without a call: those on their way have arrived, and were refused
 LAME_DUCK_S = 2.0  # at most, for callers that do not listen
-SERVICES = (
-    khot_service_pb2.DESCRIPTOR.services_by_name["KHotService"],
-    job_service_pb2.DESCRIPTOR.services_by_name["JobService"],
-)
+KHOT = pb.DESCRIPTOR.services_by_name["KHotService"]
+JOBS = job_service_pb2.DESCRIPTOR.services_by_name["JobService"]
+HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"]
+MIN_PING_S = 10.0
 
 
 class CannotStart(Exception):
@@ -56,15 +57,19 @@ class App:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        methods = {method.name for service in SERVICES for method in service.methods}
+        methods = {method.name for service in (KHOT, JOBS) for method in service.methods}
         codes = [code.name for code in grpc.StatusCode]
         self.metrics = Metrics({*methods, "other"}, codes, [state.value for state in JobState])
         limits = Limits(
-            settings.max_batch_elements,
-            settings.max_queue_elements,
-            settings.max_tenant_queue_elements,
+            batch_rows=settings.max_batch_rows,
+            batch_elements=settings.max_batch_elements,
+            queue_elements=settings.max_queue_elements,
+            tenant_elements=settings.max_tenant_queue_elements,
+            max_wait_s=settings.max_wait_us / 1e6,
+            bulk_patience_s=settings.bulk_patience_s,
         )
-        self.batcher = Batcher(limits, self.metrics, LinkLost)
+        self.batcher = Batcher(limits, self.metrics, settings.max_batch_s)
+        self.metrics.watch(self.batcher.queue)
         try:
             tokens = Tokens.load(settings.tokens) if settings.tokens else None
         except (BadTokens, OSError) as error:
@@ -79,29 +84,23 @@ class App:
                 f"got {str(settings.state_dir)!r} ({error})"
             ) from error
         self.tail = EventTail(self.store, self.metrics)
-        self.guard = Guard(tokens, self.metrics, methods)
-        self.health = health.aio.HealthServicer()
+        self.guard = Guard(tokens, self.metrics, settings.max_caller_calls)
+        told = {name: getattr(settings, name) for name in pb.Limits.DESCRIPTOR.fields_by_name}
+        self.khot = KHotService(self.batcher, pb.Limits(**told))
+        self.health = Health([KHOT.full_name, JOBS.full_name])
         self.server = self._server()
         self._engines: set[asyncio.Task[None]] = set()
+        self._serving: set[Link] = set()
 
     def _server(self) -> grpc.aio.Server:
-        size = self.settings.max_message_bytes
-        options = [
-            ("grpc.max_receive_message_length", size),
-            ("grpc.max_send_message_length", size),
-            ("grpc.so_reuseport", 0),  # a taken address must be an error
-            # a watcher may ask every 10 s whether we are still there
-            ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
-            ("grpc.keepalive_permit_without_calls", 1),
-        ]
-        server = grpc.aio.server(interceptors=[self.guard], options=options)
-        add_KHotServiceServicer_to_server(KHotService(self.batcher), server)
-        add_JobServiceServicer_to_server(JobService(self.store, self.tail), server)
+        server = grpc.aio.server(options=connection_options(self.settings))
+        guarded = self.guard.around(server)
+        guarded.add_generic_rpc_handlers((self.khot.handlers(),))
+        add_JobServiceServicer_to_server(JobService(self.store, self.tail), guarded)
+        names = [KHOT.full_name, JOBS.full_name, HEALTH.full_name, reflection.SERVICE_NAME]
+        reflection.enable_server_reflection(names, guarded)  # type: ignore[arg-type]
+        # open to everyone, for load balancers have no token
         health_pb2_grpc.add_HealthServicer_to_server(self.health, server)
-        names = [service.full_name for service in SERVICES]
-        reflection.enable_server_reflection(
-            (*names, health.SERVICE_NAME, reflection.SERVICE_NAME), server
-        )
         return server
 
     def bind(self) -> tuple[str, str]:
@@ -114,7 +113,9 @@ class App:
         try:
             if settings.tls_cert and settings.tls_key:
                 pair = (settings.tls_key.read_bytes(), settings.tls_cert.read_bytes())
-                credentials = grpc.ssl_server_credentials([pair])
+                ca = settings.tls_client_ca.read_bytes() if settings.tls_client_ca else None
+                # with an authority, the handshake fails where there is no certificate of it
+                credentials = grpc.ssl_server_credentials([pair], ca, ca is not None)
                 port = self.server.add_secure_port(settings.address, credentials)
             else:
                 port = self.server.add_insecure_port(settings.address)
@@ -140,7 +141,7 @@ class App:
         loop.add_signal_handler(signal.SIGTERM, stop.set)
         loop.add_signal_handler(signal.SIGINT, lambda: None)  # the supervisor decides
         address, metrics_address = self.bind()
-        await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        self._tell_health()
         await self.server.start()
         tail = asyncio.create_task(self.tail.run())
         control.send(READY)
@@ -150,14 +151,16 @@ class App:
         )
         await stop.wait()
 
-        loop.remove_reader(control)
         self.guard.draining = True
+        self.khot.drain()
         self.tail.drain()
-        await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        self._tell_health()
         log.info("draining", seconds=self.settings.drain_s)
         began = loop.time()
         await self.guard.quiet(QUIET_S, min(LAME_DUCK_S, self.settings.drain_s))
+        self.health.close()
         await self.server.stop(max(0.0, self.settings.drain_s - (loop.time() - began)))
+        loop.remove_reader(control)
         tail.cancel()
         for engine in self._engines:
             engine.cancel()
@@ -178,17 +181,51 @@ class App:
         task.add_done_callback(self._engines.discard)
 
     async def _engine(self, link: Link) -> None:
-        await self.batcher.serve(link, self._serving)
-        if not self.guard.draining:
-            await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        async def connected() -> None:
+            self._serving.add(link)
+            self._tell_health()
 
-    async def _serving(self) -> None:
-        if not self.guard.draining:
-            await self._set_health(health_pb2.HealthCheckResponse.SERVING)
+        try:
+            await self.batcher.serve(link, connected)
+        except Exception:
+            log.exception("engine_lost")
+            link.close()  # the engine ends with it, and another comes
+        finally:
+            self._serving.discard(link)
+            self._tell_health()
 
-    async def _set_health(self, status: Any) -> None:
-        for name in ("", *(service.full_name for service in SERVICES)):
-            await self.health.set(name, status)
+    def _tell_health(self) -> None:
+        """Jobs are accepted without an engine; the whole is healthy when all of it is."""
+        accepts = not self.guard.draining
+        serves = {KHOT.full_name: accepts and bool(self._serving), JOBS.full_name: accepts}
+        for name, yes in {**serves, "": all(serves.values())}.items():
+            self.health.set(name, yes)
+
+
+def connection_options(settings: Settings) -> list[tuple[str, int]]:
+    """How gRPC treats connections."""
+    size, asked_after = settings.max_message_bytes, round(1000 * settings.keepalive_s)
+    return [
+        ("grpc.max_receive_message_length", size),
+        ("grpc.max_send_message_length", size),
+        ("grpc.so_reuseport", 0),  # a taken address must be an error
+        # Calls above it wait at the caller, with their deadlines running, until others have
+        # ended. gRPC protects itself from bursts that do not: near the limit it refuses some
+        # of them, with a bare UNAVAILABLE. So it is well above --max-caller-calls, whose
+        # refusals say why, and when to come back.
+        ("grpc.max_concurrent_streams", settings.max_connection_calls),
+        # A peer that is gone without a word (its machine, or the way to it) holds calls and
+        # watches. So a silent connection is asked, with or without calls, and closed when
+        # it does not answer; its calls are cancelled. It is the time of pings that counts
+        # (60 s if it is not given), and the keepalive's own has no effect as of gRPC 1.85.
+        ("grpc.keepalive_time_ms", asked_after),
+        ("grpc.keepalive_timeout_ms", asked_after),
+        ("grpc.http2.ping_timeout_ms", asked_after),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),  # no end to the asking
+        # Callers may ask too, but one that asks more often than this is sent away.
+        ("grpc.http2.min_ping_interval_without_data_ms", round(1000 * MIN_PING_S)),
+    ]
 
 
 def main() -> None:
@@ -200,7 +237,7 @@ def main() -> None:
     logs.configure("api")
     settings = Settings.model_validate_json(options.settings)
     try:
-        asyncio.run(_run(settings, socket.socket(fileno=options.control_fd)))
+        uvloop.run(_run(settings, socket.socket(fileno=options.control_fd)))
     except CannotStart as error:
         print(error, file=sys.stderr)
         sys.exit(CANNOT_START)

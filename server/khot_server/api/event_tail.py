@@ -51,7 +51,7 @@ class EventTail:
             for stored in events:
                 self._last = stored.id
                 for iterations, rows in stored.event.iterations.items():
-                    self._metrics.root_iterations.observe("training", iterations, rows)
+                    self._metrics.root_iterations.observe(iterations, "training", rows)
                 for watcher in self._watchers.get(stored.job_id, ()):
                     watcher.set()
 

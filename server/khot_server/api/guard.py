@@ -1,30 +1,39 @@
-"""What surrounds every call: identity, errors as statuses, and metrics.
+"""What surrounds every call: identity, limits, errors as statuses, and metrics.
 
-An interceptor that wraps each handler, so that a servicer may simply raise a
-ServiceError, and `identity()` is always there.
+The guard stands between the services and the server: `Guard.around(server)` takes
+handlers as a server does, and hands them on with itself around each. So a servicer may
+simply raise a ServiceError, and `identity()` is always there. (An interceptor could do it
+too, but would wrap the handler again at every call.)
 """
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextvars import ContextVar
-from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from types import TracebackType
+from typing import Any
 
 import grpc
 import structlog
 from google.protobuf.message import DecodeError
 from google.rpc import code_pb2, status_pb2
 
-from khot_server.api.identity import Identity, Tokens, authorize
-from khot_server.errors import Draining, Internal, InvalidArgument, ServiceError, packed_details
-from khot_server.metrics import Metrics
+from khot_server.api.identity import LOCAL, Identity, Tokens, authorize
+from khot_server.errors import (
+    Draining,
+    Internal,
+    InvalidArgument,
+    ServiceError,
+    TooManyCalls,
+    packed_details,
+)
+from khot_server.metrics import CallMetrics, Metrics
 
 log = structlog.get_logger()
 
 CODES = {code.value[0]: code for code in grpc.StatusCode}
-_identity: ContextVar[Identity] = ContextVar("identity")
+_identity: ContextVar[Identity] = ContextVar("identity", default=LOCAL)
 
 # What a call needs; health is open to everyone, for load balancers have no token.
 SCOPES = {
@@ -32,7 +41,6 @@ SCOPES = {
     "khot.v1.JobService": "jobs",
     "grpc.reflection.v1alpha.ServerReflection": "sample",
 }
-OPEN = ("grpc.health.v1.Health",)
 
 
 def identity() -> Identity:
@@ -40,18 +48,19 @@ def identity() -> Identity:
     return _identity.get()
 
 
-@dataclass
-class _Call:
-    method: str
-    code: grpc.StatusCode = grpc.StatusCode.OK
-    start: float = field(default_factory=time.perf_counter)
+class Guard:
+    """Lets calls in, or tells why not.
 
+    Args:
+        tokens: of the callers; None: everybody is the tenant `local`.
+        metrics: that count the calls.
+        max_caller_calls: how many calls of one caller may be under way. A caller is a
+            tenant, or a connection where nobody has a token.
+    """
 
-class Guard(grpc.aio.ServerInterceptor):
-    """Wraps every handler."""
-
-    def __init__(self, tokens: Tokens | None, metrics: Metrics, methods: set[str]) -> None:
-        self._tokens, self._metrics, self._methods = tokens, metrics, methods
+    def __init__(self, tokens: Tokens | None, metrics: Metrics, max_caller_calls: int) -> None:
+        self._tokens, self._metrics, self._max_calls = tokens, metrics, max_caller_calls
+        self._under_way: Counter[str] = Counter()
         self.draining = False
         self._refused_at = 0.0
 
@@ -65,83 +74,158 @@ class Guard(grpc.aio.ServerInterceptor):
         while (now := time.monotonic()) - self._refused_at < quiet_s and now - start < most_s:
             await asyncio.sleep(quiet_s / 5)
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
-        details: grpc.HandlerCallDetails,
-    ) -> Any:
-        """The handler, with the guard around it."""
-        handler = await continuation(details)
-        if handler is None:
-            return handler
-        service, _, name = details.method.removeprefix("/").partition("/")
-        if service in OPEN:
-            return handler
+    def around(self, server: grpc.aio.Server) -> "Guarded":
+        """Where to add the handlers of services, instead of to the server itself."""
+        return Guarded(self, server)
+
+    def handler(self, method: str, inner: Any) -> Any:
+        """The handler of one method (`/service/name`) with the guard around it."""
+        service, _, name = method.removeprefix("/").partition("/")
         asks, answers = (
             "stream" if streaming else "unary"
-            for streaming in (handler.request_streaming, handler.response_streaming)
+            for streaming in (inner.request_streaming, inner.response_streaming)
         )
-        wrap = self._streaming if handler.response_streaming else self._unary
-        make = getattr(grpc, f"{asks}_{answers}_rpc_method_handler")
-        inner, read = getattr(handler, f"{asks}_{answers}"), handler.request_deserializer
-        if not handler.request_streaming:
+        behaviour, read = getattr(inner, f"{asks}_{answers}"), inner.request_deserializer
+        iterates = inner.response_streaming and not asyncio.iscoroutinefunction(behaviour)
+        if read is not None and not inner.request_streaming:
             # read inside the guard, so that bytes which are no message are refused as others are
-            inner, read = _reading(inner, handler.request_deserializer), None
-        return make(wrap(inner, service, name), read, handler.response_serializer)
+            behaviour, read = _reading(behaviour, read), None
+        scope, metrics = SCOPES.get(service, "admin"), self._metrics.of_method(name)
+        wrapped = self._iterating if iterates else self._awaiting
+        make = getattr(grpc, f"{asks}_{answers}_rpc_method_handler")
+        return make(wrapped(behaviour, scope, metrics), read, inner.response_serializer)
 
-    def _unary(self, inner: Any, service: str, name: str) -> Any:
+    def _awaiting(self, behaviour: Any, scope: str, metrics: CallMetrics) -> Any:
         async def call(request: Any, context: Any) -> Any:
-            with self._observed(name) as seen:
-                try:
-                    self._enter(service, context)
-                    return await inner(request, context)
-                except ServiceError as error:
-                    await _abort(context, error, seen)
-                except (asyncio.CancelledError, grpc.aio.AbortError):
-                    raise
-                except Exception as error:
-                    await _abort(context, _internal(name, error), seen)
+            async with _Call(self, scope, metrics, context):
+                return await behaviour(request, context)
 
         return call
 
-    def _streaming(self, inner: Any, service: str, name: str) -> Any:
+    def _iterating(self, behaviour: Any, scope: str, metrics: CallMetrics) -> Any:
         async def call(request: Any, context: Any) -> AsyncIterator[Any]:
-            with self._observed(name) as seen:
-                try:
-                    self._enter(service, context)
-                    async for response in inner(request, context):
-                        yield response
-                except ServiceError as error:
-                    await _abort(context, error, seen)
-                except (asyncio.CancelledError, grpc.aio.AbortError):
-                    raise
-                except Exception as error:
-                    await _abort(context, _internal(name, error), seen)
+            async with _Call(self, scope, metrics, context):
+                async for response in behaviour(request, context):
+                    yield response
 
         return call
 
-    def _enter(self, service: str, context: Any) -> None:
+    def enter(self, scope: str, context: Any) -> str:
+        """Let a call in; return whose it is.
+
+        Raises:
+            ServiceError: it must stay out.
+        """
         if self.draining:
             self._refused_at = time.monotonic()
             raise Draining("server: must be serving; got one that is shutting down")
-        scope = SCOPES.get(service, "admin")
-        _identity.set(authorize(self._tokens, context.invocation_metadata() or (), scope))
+        if self._tokens is None:
+            caller: str = context.peer()
+        else:
+            known = authorize(self._tokens, context.invocation_metadata() or (), scope)
+            _identity.set(known)
+            caller = known.tenant
+        under_way = self._under_way[caller]
+        if under_way >= self._max_calls:
+            raise TooManyCalls(
+                f"caller: at most {self._max_calls} calls may be under way; got {under_way}"
+            )
+        self._under_way[caller] = under_way + 1
+        return caller
 
-    @contextmanager
-    def _observed(self, name: str) -> Iterator[_Call]:
-        seen = _Call(name if name in self._methods else "other")
-        in_flight = self._metrics.in_flight.labels(seen.method)
-        in_flight.inc()
+    def leave(self, caller: str) -> None:
+        """The call has ended."""
+        self._under_way[caller] -= 1
+        if not self._under_way[caller]:
+            del self._under_way[caller]
+
+
+class _Call:
+    """One call, from its arrival to its end, whatever that is."""
+
+    __slots__ = ("_caller", "_context", "_guard", "_metrics", "_scope", "_start")
+
+    def __init__(self, guard: Guard, scope: str, metrics: CallMetrics, context: Any) -> None:
+        self._guard, self._scope, self._metrics, self._context = guard, scope, metrics, context
+        self._caller: str | None = None
+
+    async def __aenter__(self) -> None:
+        self._start = time.perf_counter()
+        self._metrics.begin()
         try:
-            yield seen
-        except (asyncio.CancelledError, GeneratorExit):
-            seen.code = grpc.StatusCode.CANCELLED
-            raise
-        finally:
-            in_flight.dec()
-            self._metrics.requests.labels(seen.method, seen.code.name).inc()
-            duration = time.perf_counter() - seen.start
-            self._metrics.request_duration.labels(seen.method).observe(duration)
+            self._caller = self._guard.enter(self._scope, self._context)
+        except ServiceError as error:
+            await self._abort(error)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        del kind, traceback
+        if self._caller is not None:
+            self._guard.leave(self._caller)
+        if error is None:
+            self._end(grpc.StatusCode.OK)
+        elif isinstance(error, (asyncio.CancelledError, GeneratorExit)):
+            self._end(grpc.StatusCode.CANCELLED)
+        elif isinstance(error, ServiceError):
+            await self._abort(error)
+        elif isinstance(error, grpc.aio.AbortError):  # the servicer's own
+            self._end(self._context.code())
+        else:
+            log.error("call_failed", method=self._metrics.method, exc_info=error)
+            must = f"{self._metrics.method}: must not fail so"
+            await self._abort(
+                Internal(f"{must}; got {type(error).__name__}, a fault of the server")
+            )
+
+    async def _abort(self, error: ServiceError) -> None:
+        code = CODES[error.code]
+        self._end(code)
+        status = status_pb2.Status(
+            code=error.code, message=str(error), details=packed_details(error)
+        )
+        self._context.set_trailing_metadata(
+            (("grpc-status-details-bin", status.SerializeToString()),)
+        )
+        await self._context.abort(code, str(error))
+
+    def _end(self, code: grpc.StatusCode) -> None:
+        self._metrics.end(code.name, time.perf_counter() - self._start)
+
+
+class Guarded:
+    """Takes handlers as a server does, for the functions `add_...Servicer_to_server`."""
+
+    def __init__(self, guard: Guard, server: grpc.aio.Server) -> None:
+        self._guard, self._server = guard, server
+
+    def add_generic_rpc_handlers(self, handlers: Iterable[grpc.GenericRpcHandler]) -> None:
+        self._server.add_generic_rpc_handlers(
+            tuple(_GuardedHandler(self._guard, handler) for handler in handlers)
+        )
+
+    def add_registered_method_handlers(self, service: str, handlers: Any) -> None:
+        """Generated code says everything twice; grpc.aio uses the first."""
+
+
+class _GuardedHandler(grpc.GenericRpcHandler):
+    """The handlers of a service, each wrapped once."""
+
+    def __init__(self, guard: Guard, inner: grpc.GenericRpcHandler) -> None:
+        self._guard, self._inner = guard, inner
+        self._wrapped: dict[str, Any] = {}
+
+    def service(self, details: grpc.HandlerCallDetails) -> Any:
+        wrapped = self._wrapped.get(details.method)
+        if wrapped is None:
+            inner = self._inner.service(details)
+            if inner is None:
+                return None
+            wrapped = self._wrapped[details.method] = self._guard.handler(details.method, inner)
+        return wrapped
 
 
 def _reading(inner: Any, deserialize: Callable[[bytes], Any]) -> Any:
@@ -157,19 +241,6 @@ def _reading(inner: Any, deserialize: Callable[[bytes], Any]) -> Any:
         return inner(request, context)
 
     return call
-
-
-def _internal(name: str, error: Exception) -> ServiceError:
-    log.exception("call_failed", method=name)
-    return Internal(f"{name}: must not fail so; got {type(error).__name__}, a fault of the server")
-
-
-async def _abort(context: Any, error: ServiceError, seen: _Call) -> NoReturn:
-    seen.code = CODES[error.code]
-    status = status_pb2.Status(code=error.code, message=str(error), details=packed_details(error))
-    context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
-    await context.abort(seen.code, str(error))
-    raise AssertionError("abort raises")
 
 
 assert set(code_pb2.Code.values()) == set(CODES)

@@ -1,97 +1,52 @@
-"""The batcher: one owner of the queue, one batch running, one prepared behind it.
+"""The batcher: from the entries of many callers to batches on several engines.
 
-No timer: whatever queued while the engine was busy is the next batch. A caller who
-left is dropped before his entry is sent, and ignored after; an engine that died fails
-the entries it had, and the rest wait for the next engine.
+It owns the queue. Whatever queued while the engines were busy is the next batch, for the
+first engine that is free; a large one is prepared while that engine still computes. A
+caller who left is dropped before his entry is sent, and ignored after; so is an entry whose
+deadline has passed. An engine that died fails the entries it had, and the rest wait for the
+other engines, or for the next one.
+
+Everything happens in callbacks of the event loop: a task for each batch or item would cost
+more than a small batch does.
 """
 
 import asyncio
-import contextlib
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
 
 import numpy as np
 
-from khot_server.batching.policy import Limits, plan
-from khot_server.errors import EngineDied, EngineUnavailable, QueueFull, ServiceError
-from khot_server.messages import Array, BatchRequest, BatchResult, Hello, Kind, Layout, OperatorInfo
+from khot_server.batching.policy import Limits
+from khot_server.batching.queue import Queue
+from khot_server.batching.work import Entry
+from khot_server.errors import (
+    BatchTooLong,
+    DeadlineExceeded,
+    EngineDied,
+    EngineFailed,
+    EngineUnavailable,
+    ServiceError,
+)
+from khot_server.messages import BatchRequest, BatchResult, Hello, Layout, LinkLost, OperatorInfo
 
 SLOTS = 2
 ENGINE_WAIT_S = 30.0
 
 
-@dataclass(frozen=True)
-class Work:
-    """One item of a tenant: rows (r, n) of scores for one operator, with k and tau of each."""
+class Link(Protocol):
+    """The way to one engine; `khot_server.worker.link.Link` is it.
 
-    tenant: str
-    kind: Kind
-    operator: str
-    scores: Array
-    k: Array
-    tau: Array
-    seed: int = 0
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        return self.kind, self.operator, self.scores.shape[1], self.scores.dtype.name
-
-    @property
-    def elements(self) -> int:
-        return self.scores.size
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The bytes of an item's result, or why the library refused it."""
-
-    data: bytes
-    refusal: str | None
-    queue_s: float
-    compute_s: float
-    batch_rows: int
-
-
-@dataclass(eq=False)
-class _Entry:
-    work: Work
-    future: "asyncio.Future[Answer]"
-    arrival: float = field(default_factory=time.perf_counter)
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        return self.work.key
-
-    @property
-    def elements(self) -> int:
-        return self.work.elements
-
-
-@dataclass(frozen=True)
-class _Flight:
-    request: BatchRequest
-    entries: list[_Entry]
-    start: float
-
-
-class Transport(Protocol):
-    """The way to one engine; `khot_server.worker.link.Link` is it."""
+    Once the engine is gone, `hello` raises `LinkLost` and `listen` says `lost`.
+    """
 
     async def hello(self) -> Hello: ...
-    async def result(self) -> BatchResult: ...
-    async def send(self, request: BatchRequest) -> None: ...
-    def slot(self, number: int, size: int) -> "Memory": ...
+    def listen(self, result: Callable[[BatchResult], None], lost: Callable[[], None]) -> None: ...
+    def send(self, request: BatchRequest) -> None: ...
+    def memory(self, slot: int, size: int) -> memoryview: ...
     def close(self) -> None: ...
-
-
-class Memory(Protocol):
-    """The shared memory of one batch."""
-
-    def write(self, at: int, array: Array) -> int: ...
-    def rows(self, layout: Layout, rows: slice) -> bytes: ...
 
 
 class Observer(Protocol):
@@ -99,163 +54,280 @@ class Observer(Protocol):
 
     def engine_connected(self, hello: Hello) -> None: ...
     def engine_lost(self) -> None: ...
-    def batch_done(
-        self, request: BatchRequest, result: BatchResult, queued: list[float]
-    ) -> None: ...
-    def queue_changed(self, entries: int, elements: int) -> None: ...
+    def batch_done(self, batch: "Batch") -> None: ...
+
+
+@dataclass(slots=True)
+class Batch:
+    """A batch on its way, and back.
+
+    Attributes:
+        request: as it was sent.
+        entries: whose rows it has.
+        layout: of its slot.
+        start: when its entries left the queue.
+        end: when its result came.
+        result: once it has come.
+        iterations: rows by root-finding iterations, if there are roots.
+    """
+
+    request: BatchRequest
+    entries: list[Entry]
+    layout: Layout
+    start: float
+    end: float = 0.0
+    result: BatchResult | None = None
+    iterations: dict[int, int] | None = None
+
+
+class Served:
+    """The outcome of an entry whose batch came back: see `batching.work.Outcome`."""
+
+    __slots__ = ("_batch", "_first", "_memory", "_rows", "queue_ns", "refusal")
+
+    def __init__(
+        self, batch: Batch, memory: memoryview, entry: Entry, first: int, refusal: str | None
+    ) -> None:
+        self._batch, self._memory, self._first, self._rows = batch, memory, first, entry.rows
+        self.queue_ns = int((batch.start - entry.arrival) * 1e9)
+        self.refusal = refusal
+
+    @property
+    def _result(self) -> BatchResult:
+        assert self._batch.result is not None
+        return self._batch.result
+
+    @property
+    def algorithm(self) -> str:
+        return self._result.algorithm
+
+    @property
+    def roots(self) -> bool:
+        return self._result.roots
+
+    @property
+    def gradients(self) -> tuple[str, ...]:
+        return self._result.gradients
+
+    @property
+    def compute_ns(self) -> int:
+        return self._result.compute_ns
+
+    @property
+    def batch_ns(self) -> int:
+        return max(0, int((self._batch.end - self._batch.start) * 1e9) - self.compute_ns)
+
+    @property
+    def batch_rows(self) -> int:
+        return self._batch.request.rows
+
+    def read(self, name: str) -> memoryview:
+        at, width = self._batch.layout[name]
+        return self._memory[at + self._first * width : at + (self._first + self._rows) * width]
+
+
+@dataclass(slots=True, eq=False)
+class _Lane:
+    """One engine: its link, its free slots, and the batches it has."""
+
+    link: Link
+    hello: Hello
+    gone: "asyncio.Future[None]"
+    free: list[int]
+    batches: dict[int, Batch]
+    watch: asyncio.TimerHandle | None = None
 
 
 class Batcher:
-    """From `submit` of many callers to batches on one engine after another."""
+    """From `submit` of many callers to batches on the engines that there are."""
 
-    def __init__(self, limits: Limits, observer: Observer, lost: type[Exception]) -> None:
-        self._limits, self._observer, self._lost = limits, observer, lost
-        self._queue: list[_Entry] = []
-        self._queued_elements = 0
-        self._flights: dict[int, _Flight] = {}
-        self._free = list(range(SLOTS))
-        self._numbers = count()
-        self._changed = asyncio.Event()
-        self._link: Transport | None = None
-        self._giving_up: asyncio.TimerHandle | None = None
+    def __init__(self, limits: Limits, observer: Observer, max_batch_s: float = 60.0) -> None:
+        self.queue = Queue(limits)
         self.operators: dict[str, OperatorInfo] = {}
+        self.clock = time.perf_counter
+        self._observer, self._max_batch_s = observer, max_batch_s
+        self._lanes: list[_Lane] = []
+        self._numbers = count()
+        self._timer: asyncio.TimerHandle | None = None
+        self._giving_up: asyncio.TimerHandle | None = None
 
     @property
-    def connected(self) -> bool:
-        """Whether there is an engine."""
-        return self._link is not None
+    def devices(self) -> list[str]:
+        """What each engine that there is runs on."""
+        return [lane.hello.device for lane in self._lanes]
 
-    async def submit(self, work: Work) -> Answer:
-        """The answer to one item.
+    def submit(self, entries: list[Entry]) -> None:
+        """Queue the entries of one request, all or none; their listeners are told the rest.
 
         Raises:
-            QueueFull: more waits than may wait.
+            QueueFull: more would wait than may wait.
             EngineUnavailable: there is no engine now.
-            EngineDied: the engine died with this item.
         """
-        if self._link is None:
+        if not self._lanes:
             raise EngineUnavailable("engine: must be running; got none, one is being started")
-        self._refuse_overload(work)
-        entry = _Entry(work, asyncio.get_running_loop().create_future())
-        self._queue.append(entry)
-        self._count()
-        self._changed.set()
-        try:
-            return await entry.future
-        finally:
-            # a caller who left; one who was answered is in no queue any more
-            if entry in self._queue:
-                self._queue.remove(entry)
-                self._count()
+        self.queue.push(entries)
+        self._feed()
 
-    def _refuse_overload(self, work: Work) -> None:
-        """Refuse what would make the queue too long; an item alone in it may be of any size."""
-        of_tenant = sum(e.elements for e in self._queue if e.work.tenant == work.tenant)
-        for whose, waiting, most in (
-            ("", self._queued_elements, self._limits.queue_elements),
-            (f" of {work.tenant!r}", of_tenant, self._limits.tenant_elements),
-        ):
-            if waiting and waiting + work.elements > most:
-                raise QueueFull(
-                    f"queue: at most {most} scores{whose} may wait; "
-                    f"got {waiting} waiting and {work.elements} more"
-                )
+    def withdraw(self, entries: Iterable[Entry]) -> None:
+        """Nobody waits for these entries any more."""
+        entries = list(entries)
+        for entry in entries:
+            entry.listener = None
+        self.queue.discard(entries)
 
-    async def serve(self, link: Transport, connected: Callable[[], Awaitable[None]]) -> None:
-        """Feed this engine until it is lost; say when it is there. One engine at a time."""
+    async def serve(self, link: Link, connected: Callable[[], Awaitable[None]]) -> None:
+        """Feed this engine until it is lost; say when it is there."""
         try:
             hello = await link.hello()
-        except self._lost:
+        except LinkLost:
             link.close()
             return
+        loop = asyncio.get_running_loop()
+        lane = _Lane(link, hello, loop.create_future(), list(range(SLOTS)), {})
         self.operators = {row.name: row for row in hello.operators}
-        self._link = link
+        self._lanes.append(lane)
         if self._giving_up is not None:
             self._giving_up.cancel()
+            self._giving_up = None
         self._observer.engine_connected(hello)
-        await connected()
-        self._changed.set()
-        feeding = asyncio.create_task(self._feed(link))
+        link.listen(lambda result: self._settle(lane, result), lambda: self._gone(lane))
         try:
-            while True:
-                self._settle(link, await link.result())
-        except self._lost:
-            pass
+            await connected()
+            self._feed()
+            await lane.gone
         finally:
-            feeding.cancel()
-            with contextlib.suppress(asyncio.CancelledError, self._lost):
-                await feeding
-            self._lose(link)
+            self._lose(lane)
 
-    async def _feed(self, link: Transport) -> None:
-        while True:
-            while not (self._queue and self._free):
-                self._changed.clear()
-                await self._changed.wait()
-            batch, self._queue = plan(self._queue, self._limits)
-            self._count()
-            await self._send(link, batch)
+    def _feed(self) -> None:
+        """Give the engines that are free what waits for them."""
+        while self.queue.entries and (lane := self._next_lane()) is not None:
+            now = self.clock()
+            taken = self.queue.take(now, ahead=bool(lane.batches))
+            for entry in taken.expired:
+                entry.tell(
+                    DeadlineExceeded("deadline: must not pass in the queue; got one that did")
+                )
+            if taken.batch:
+                self._send(lane, taken.batch, now)
+            elif not taken.expired:
+                self._wake_at(taken.ready_at)
+                break
 
-    async def _send(self, link: Transport, entries: list[_Entry]) -> None:
-        first, slot = entries[0].work, self._free.pop()
-        items = [len(entry.work.scores) for entry in entries]
-        number, (rows, n) = next(self._numbers), (sum(items), first.scores.shape[1])
-        dtype = first.scores.dtype.name
-        request = BatchRequest(number, slot, first.kind, first.operator, rows, n, dtype, items)
-        layout = request.layout
-        memory = link.slot(slot, layout.size)
-        for at, arrays in (
-            (layout.k, [entry.work.k for entry in entries]),
-            (layout.tau, [entry.work.tau for entry in entries]),
-            (
-                layout.seeds,
-                [np.full(r, e.work.seed, np.uint64) for r, e in zip(items, entries, strict=True)],
-            ),
-            (layout.scores, [entry.work.scores for entry in entries]),
-        ):
-            for array in arrays:
-                at = memory.write(at, array)  # noqa: PLW2901
-        self._flights[number] = _Flight(request, entries, time.perf_counter())
-        await link.send(request)
+    def _next_lane(self) -> _Lane | None:
+        """The engine with the least to do that has a free slot."""
+        if len(self._lanes) == 1:
+            return self._lanes[0] if self._lanes[0].free else None
+        lanes = [lane for lane in self._lanes if lane.free]
+        return min(lanes, key=lambda lane: len(lane.batches), default=None)
 
-    def _settle(self, link: Transport, result: BatchResult) -> None:
-        flight = self._flights.pop(result.id)
-        request, layout = flight.request, flight.request.layout
-        memory = link.slot(request.slot, layout.size)
-        queued = [flight.start - entry.arrival for entry in flight.entries]
-        for index, (entry, rows) in enumerate(zip(flight.entries, request.slices, strict=True)):
-            if entry.future.done():
-                continue
-            refusal = result.refusals.get(str(index))
-            data = b"" if refusal is not None else memory.rows(layout, rows)
-            entry.future.set_result(
-                Answer(data, refusal, queued[index], result.compute_s, request.rows)
-            )
-        self._free.append(request.slot)
-        self._changed.set()
-        self._observer.batch_done(request, result, queued)
+    def _wake_at(self, ready_at: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+        if ready_at is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(max(0.0, ready_at - self.clock()), self._feed)
 
-    def _lose(self, link: Transport) -> None:
-        self._link = None
-        link.close()
-        for flight in self._flights.values():
-            _fail(flight.entries, EngineDied, "must live until it has answered; got one that died")
-        self._flights.clear()
-        self._free = list(range(SLOTS))
+    def _send(self, lane: _Lane, entries: list[Entry], now: float) -> None:
+        slot, call = lane.free.pop(), entries[0].item.call
+        rows = sum(entry.rows for entry in entries)
+        request = BatchRequest(next(self._numbers), slot, rows, len(entries), call)
+        batch = Batch(request, entries, request.layout, now)
+        lane.batches[request.id] = batch
+        if lane.watch is None:
+            self._watch(lane)
+        try:
+            _fill(lane.link.memory(slot, batch.layout.size), batch)
+            lane.link.send(request)
+        except (LinkLost, OSError, MemoryError):  # the engine is gone, or the memory is
+            self._gone(lane)
+
+    def _settle(self, lane: _Lane, result: BatchResult) -> None:
+        batch = lane.batches.pop(result.id)
+        slot, layout = batch.request.slot, batch.layout
+        memory = lane.link.memory(slot, layout.size)
+        batch.result, batch.end = result, self.clock()
+        if result.roots:
+            batch.iterations = _counted(memory, batch, result.refusals)
+        first = 0
+        for index, entry in enumerate(batch.entries):
+            if result.failure is not None:
+                entry.tell(EngineFailed(f"engine: must not fail; got {result.failure}"))
+            elif entry.listener is not None:
+                entry.tell(Served(batch, memory, entry, first, result.refusals.get(index)))
+            first += entry.rows
+        lane.free.append(slot)
+        self._feed()
+        self._observer.batch_done(batch)
+
+    def _watch(self, lane: _Lane) -> None:
+        """See that no batch takes too long: an engine that is stuck would hold its callers."""
+        lane.watch = None
+        now = self.clock()
+        ends = [batch.start + self._max_batch_s for batch in lane.batches.values()]
+        if not ends:
+            return
+        if min(ends) <= now:
+            must = f"a batch must take at most {self._max_batch_s:g} s"
+            self._gone(lane, BatchTooLong(f"engine: {must}; got one that takes longer"))
+            return
+        loop = asyncio.get_running_loop()
+        lane.watch = loop.call_later(min(ends) - now, self._watch, lane)
+
+    def _gone(self, lane: _Lane, why: ServiceError | None = None) -> None:
+        """The engine died, or is given up. It ends with its link."""
+        if lane not in self._lanes:
+            return
+        self._lanes.remove(lane)
+        if not lane.gone.done():  # it is, where serving was cancelled
+            lane.gone.set_result(None)
+        lane.link.close()
+        if lane.watch is not None:
+            lane.watch.cancel()
+        died = EngineDied("engine: must live until it has answered; got one that died")
+        for batch in lane.batches.values():
+            for entry in batch.entries:
+                entry.tell(why or died)
+            why = None  # the batch behind the one that is to blame may be tried again
+
+    def _lose(self, lane: _Lane) -> None:
+        self._gone(lane)
         self._observer.engine_lost()
-        self._giving_up = asyncio.get_running_loop().call_later(ENGINE_WAIT_S, self._give_up)
+        if not self._lanes and self._giving_up is None:
+            loop = asyncio.get_running_loop()
+            self._giving_up = loop.call_later(ENGINE_WAIT_S, self._give_up)
+        self._feed()
 
     def _give_up(self) -> None:
-        _fail(self._queue, EngineUnavailable, "must be back by now; got none")
-        self._queue = []
-        self._count()
-
-    def _count(self) -> None:
-        self._queued_elements = sum(entry.elements for entry in self._queue)
-        self._observer.queue_changed(len(self._queue), self._queued_elements)
+        self._giving_up = None
+        for entry in self.queue.clear():
+            entry.tell(EngineUnavailable("engine: must be back by now; got none"))
 
 
-def _fail(entries: list[_Entry], error: type[ServiceError], message: str) -> None:
-    for entry in entries:
-        if not entry.future.done():
-            entry.future.set_exception(error(f"engine: {message}"))
+def _fill(memory: memoryview, batch: Batch) -> None:
+    """Copy the entries into the slot: the table of items, then each array, entry by entry."""
+    layout, at = batch.layout, 0
+    for entry in batch.entries:
+        for value in (entry.rows, entry.item.seed, entry.first):
+            memory[at : at + 8] = value.to_bytes(8, "little")
+            at += 8
+    for name in batch.entries[0].item.arrays:
+        at, _ = layout[name]
+        for entry in batch.entries:
+            for piece in entry.item.of_rows(name, entry.first, entry.rows):
+                memory[at : at + len(piece)] = piece
+                at += len(piece)
+
+
+def _counted(memory: memoryview, batch: Batch, refusals: Mapping[int, str]) -> dict[int, int]:
+    """Rows by iterations; those of a refused item hold whatever was in the slot before."""
+    (at, _), rows = batch.layout["iterations"], batch.request.rows
+    if rows == 1:
+        return {int.from_bytes(memory[at : at + 4], "little"): 1}
+    iterations = np.frombuffer(memory, np.int32, rows, at)
+    if refusals:
+        served = [index not in refusals for index in range(len(batch.entries))]
+        iterations = iterations[np.repeat(served, [entry.rows for entry in batch.entries])]
+    counts = np.bincount(iterations)
+    (values,) = counts.nonzero()
+    return dict(zip(values.tolist(), counts[values].tolist(), strict=True))

@@ -1,0 +1,96 @@
+"""Load on the service: what it serves, next to a bare gRPC echo of the same bytes, and what it does
+with more than it can serve.
+
+Loopback only, bounded in time and calls. Every figure is a median over rounds in which our server
+and the echo take turns (load_closed.py), or comes from an open loop with fixed times of sending
+(load_overload.py). Statuses are checked by a real client before, during and after each run, and
+by the server's own counters; a call that failed ends the benchmark.
+"""
+
+import argparse
+from pathlib import Path
+
+import load_closed
+import load_overload
+import load_picture
+import load_profile
+from load_generators import has_h2load
+from load_picture import Seen
+from load_report import Must, show, show_musts
+from load_targets import Echo, Ours
+from load_watch import Patience
+
+CASES = ("closed", "stream", "overload")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--smoke", action="store_true", help="tiny counts, to see that it runs")
+    parser.add_argument("--out", type=Path, help="folder for the CSVs; none is written without it")
+    parser.add_argument("--picture", type=Path, help="file for latency against load, an SVG")
+    parser.add_argument("--only", choices=CASES, help="one part of it")
+    parser.add_argument(
+        "--profile", action="store_true", help="only say where the time of 64 callers goes"
+    )
+    options = parser.parse_args()
+    if not has_h2load():
+        print(
+            "load_grpc: no h2load here; closed loops by a Python client, which costs as much CPU "
+            "as a server"
+        )
+    if options.profile:
+        load_profile.main(smoke=options.smoke)
+        return
+    parts = (options.only,) if options.only else CASES
+    musts: list[Must] = []
+    if "closed" in parts or "stream" in parts:
+        musts += closed(parts, options.smoke, options.out)
+    if "overload" in parts:
+        musts += overload(options.smoke, options.out, options.picture)
+    show_musts("load_musts", musts, options.out)
+
+
+def closed(parts: tuple[str, ...], smoke: bool, out: Path | None) -> list[Must]:
+    effort = load_closed.Effort(0.05, 1, 1, 0.0) if smoke else load_closed.Effort(1.5, 9, 18, 60.0)
+    musts, rows = [], []
+    with Ours() as ours, Echo() as echo:
+        if "closed" in parts:
+            for case in load_closed.CASES:
+                must, sides = load_closed.compare(case, ours, echo, effort)
+                musts.append(must)
+                rows += [side.row(case.name) for side in sides]
+        missing = ""
+        if "stream" in parts:
+            if load_closed.has_stream():
+                must, sides = load_closed.compare_stream(ours, effort)
+                musts.append(must)
+                rows += [side.row(must.case) for side in sides]
+            else:
+                missing = "load_grpc: KHotService has no Stream; that case is left out"
+    show("load_closed", rows, out, missing=missing)
+    return musts
+
+
+def overload(smoke: bool, out: Path | None, picture: Path | None) -> list[Must]:
+    effort = load_overload.Effort(400, 3.0, 6.0, 20.0, patience=Patience(120.0))
+    if smoke:
+        effort = load_overload.Effort(16, 0.3, 0.3, 0.5, (0.3, 0.5), (2.0,), kept_up=0.0)
+    with Ours() as ours:
+        rate = load_overload.closed_rate(ours, effort)
+    queue = load_overload.queue_calls(rate)
+    with Ours(*load_overload.queue_flags(queue)) as ours:
+        sustainable, points = load_overload.find_sustainable(ours, rate, effort)
+        points += load_overload.beyond(ours, sustainable, effort)
+        queue_s = queue / sustainable
+        burst, musts = load_overload.burst(ours, sustainable, queue_s, effort)
+    show("load_overload", [point.row() for point in [*points, *burst]], out)
+    if picture:
+        seen = [
+            Seen(p.phase.rate, p.accepted_p50_s, p.accepted_p99_s, p.refused_share) for p in points
+        ]
+        picture.write_text(load_picture.svg(seen, sustainable, queue_s, load_overload.WHAT))
+    return musts
+
+
+if __name__ == "__main__":
+    main()
