@@ -73,9 +73,9 @@ class Side:
     name: str
     runs: list[Run] = field(default_factory=list)
     usages: list[Usage] = field(default_factory=list)
-    stages: list[list[dict[str, float]]] = field(default_factory=list)
+    stages: list[Sequence[dict[str, float]]] = field(default_factory=list)
 
-    def add(self, run: Run, usage: Usage, stages: list[dict[str, float]]) -> None:
+    def add(self, run: Run, usage: Usage, stages: Sequence[dict[str, float]]) -> None:
         self.runs.append(run)
         self.usages.append(usage)
         self.stages.append(stages)
@@ -222,7 +222,7 @@ def compare_stream(ours: Ours, effort: Effort) -> tuple[Must, list[Side]]:
     sides = {name: Side(name) for name in ways}
     counts = dict.fromkeys(ways, 2 * STREAM_CALLERS)
 
-    def one(name: str) -> tuple[Run, Usage]:
+    def one(name: str) -> tuple[Run, Usage, Sequence[dict[str, float]]]:
         loop, method = ways[name]
         path, reply = ours.path(method, size), f"{method}Response"
         with Meter(ours.pids(), children_cpu_s) as meter:
@@ -230,14 +230,14 @@ def compare_stream(ours: Ours, effort: Effort) -> tuple[Must, list[Side]]:
                 loop, ours.address, path, request, reply, STREAM_CALLERS, counts[name]
             )
         counts[name] = max(2 * STREAM_CALLERS, round(run.rate * effort.run_s))
-        return run, meter.usage
+        return run, meter.usage, run.stages
 
     for _ in range(2):
         for name in ways:
             one(name)
     for names in turns(sides, effort):
         for name in names:
-            sides[name].add(*one(name), [])
+            sides[name].add(*one(name))
     quiet = quiet_rounds(sides)
     unary, stream = sides["unary"].only(quiet), sides["stream"].only(quiet)
     ratios = median_ratio(stream.rates, unary.rates)

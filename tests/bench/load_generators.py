@@ -66,14 +66,13 @@ def open_loop(
 
 
 def _h2load(address: str, path: str, request: bytes, callers: int, requests: int) -> Run:
-    before = children_cpu_s()
     with tempfile.TemporaryDirectory() as folder:
         body, log = Path(folder, "body"), Path(folder, "log")
         body.write_bytes(framed(request))
         count = ("-c", str(callers), "-m", "1", "-n", str(requests))
         command = ("h2load", *GRPC, *count, "-d", str(body), f"--log-file={log}")
         output = _output([*command, f"http://{address}{path}"])
-        return from_h2load(output, log.read_text(), children_cpu_s() - before)
+        return from_h2load(output, log.read_text())
 
 
 def _client(
@@ -90,7 +89,7 @@ def _client(
 
 
 def _run(seen: dict[str, Any]) -> Run:
-    return Run(seen["latencies_s"], seen["seconds"], seen["cpu_s"])
+    return Run(seen["latencies_s"], seen["seconds"], seen.get("stages", ()))
 
 
 def _output(command: Sequence[str]) -> str:

@@ -8,12 +8,17 @@ by the server's own counters; a call that failed ends the benchmark.
 """
 
 import argparse
+import signal
+import sys
+from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 
 import load_closed
 import load_overload
 import load_picture
 import load_profile
+from load_closed import Side
 from load_generators import has_h2load
 from load_picture import Seen
 from load_report import Must, show, show_musts
@@ -42,41 +47,42 @@ def main() -> None:
         load_profile.main(smoke=options.smoke)
         return
     parts = (options.only,) if options.only else CASES
+    smoke, out = options.smoke, options.out
     musts: list[Must] = []
-    if "closed" in parts or "stream" in parts:
-        musts += closed(parts, options.smoke, options.out)
-    if "overload" in parts:
-        musts += overload(options.smoke, options.out, options.picture)
-    show_musts("load_musts", musts, options.out)
-
-
-def closed(parts: tuple[str, ...], smoke: bool, out: Path | None) -> list[Must]:
-    effort = load_closed.Effort(0.05, 1, 1, 0.0) if smoke else load_closed.Effort(1.5, 9, 18, 60.0)
-    musts, rows = [], []
-    with Ours() as ours, Echo() as echo:
-        if "closed" in parts:
-            for case in load_closed.CASES:
-                must, sides = load_closed.compare(case, ours, echo, effort)
-                musts.append(must)
-                rows += [side.row(case.name) for side in sides]
-        missing = ""
-        if "stream" in parts:
-            if load_closed.has_stream():
-                must, sides = load_closed.compare_stream(ours, effort)
-                musts.append(must)
-                rows += [side.row(must.case) for side in sides]
-            else:
-                missing = "load_grpc: KHotService has no Stream; that case is left out"
-    show("load_closed", rows, out, missing=missing)
-    return musts
-
-
-def overload(smoke: bool, out: Path | None, picture: Path | None) -> list[Must]:
     effort = load_overload.Effort(400, 3.0, 6.0, 20.0, patience=Patience(120.0))
     if smoke:
         effort = load_overload.Effort(16, 0.3, 0.3, 0.5, (0.3, 0.5), (2.0,), kept_up=0.0)
     with Ours() as ours:
-        rate = load_overload.closed_rate(ours, effort)
+        if "closed" in parts or "stream" in parts:
+            musts += closed(ours, parts, smoke, out)
+        rate = load_overload.closed_rate(ours, effort) if "overload" in parts else None
+    if rate is not None:
+        musts += overload(rate, effort, out, options.picture)
+    show_musts("load_musts", musts, out)
+
+
+def closed(ours: Ours, parts: Sequence[str], smoke: bool, out: Path | None) -> list[Must]:
+    effort = load_closed.Effort(0.05, 1, 1, 0.0) if smoke else load_closed.Effort(1.5, 9, 18, 60.0)
+    found: list[tuple[str, Must, list[Side]]] = []
+    missing = ""
+    if "closed" in parts:
+        with Echo() as echo:
+            for case in load_closed.CASES:
+                found.append((case.name, *load_closed.compare(case, ours, echo, effort)))
+    if "stream" in parts and load_closed.has_stream():
+        must, sides = load_closed.compare_stream(ours, effort)
+        found.append((must.case, must, sides))
+    elif "stream" in parts:
+        missing = "load_grpc: KHotService has no Stream; that case is left out"
+    rows = [side.row(name) for name, _, sides in found for side in sides]
+    show("load_closed", rows, out, missing=missing)
+    return [must for _, must, _ in found]
+
+
+def overload(
+    rate: float, effort: load_overload.Effort, out: Path | None, picture: Path | None
+) -> list[Must]:
+    """With a server whose queue is made for about `rate` calls a second."""
     queue = load_overload.queue_calls(rate)
     with Ours(*load_overload.queue_flags(queue)) as ours:
         sustainable, points = load_overload.find_sustainable(ours, rate, effort)
@@ -92,5 +98,14 @@ def overload(smoke: bool, out: Path | None, picture: Path | None) -> list[Must]:
     return musts
 
 
+def end(number: int, frame: FrameType | None) -> None:
+    """On SIGTERM leave as on Ctrl-C: what was started here ends with it."""
+    sys.exit(128 + number)
+
+
 if __name__ == "__main__":
-    main()
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        main()
+    finally:
+        signal.signal(signal.SIGTERM, before)

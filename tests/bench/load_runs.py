@@ -18,12 +18,12 @@ class Run:
     Attributes:
         latencies_s: of every request.
         seconds: from the first request sent to the last answer.
-        cpu_s: what the generator itself took.
+        stages: what the replies say of their time, where the generator reads them.
     """
 
     latencies_s: Sequence[float]
     seconds: float
-    cpu_s: float
+    stages: Sequence[dict[str, float]] = ()
 
     @property
     def rate(self) -> float:
@@ -116,7 +116,7 @@ _REQUESTS = re.compile(
 )
 
 
-def from_h2load(output: str, log: str, cpu_s: float) -> Run:
+def from_h2load(output: str, log: str) -> Run:
     """The run that h2load tells of in its output and its log file.
 
     It knows HTTP only: a failed RPC is status 200 to it, so that must be looked for elsewhere.
@@ -134,7 +134,7 @@ def from_h2load(output: str, log: str, cpu_s: float) -> Run:
     if len(lines) != total or any(status != 200 for _, status, _ in lines):
         raise ValueError(f"from_h2load: log must have {total} lines of 200; got {len(lines)} lines")
     seconds = (max(start + took for start, _, took in lines) - min(line[0] for line in lines)) / 1e6
-    return Run([took / 1e6 for _, _, took in lines], seconds, cpu_s)
+    return Run([took / 1e6 for _, _, took in lines], seconds)
 
 
 def framed(message: bytes) -> bytes:

@@ -93,7 +93,7 @@ def test_a_burst_is_over_when_its_last_call_is_answered(runs):
 
 
 def test_a_run_of_h2load_is_read_from_its_log(runs):
-    run = runs.from_h2load(H2LOAD.format(total=3, failed=0), LOG, 0.5)
+    run = runs.from_h2load(H2LOAD.format(total=3, failed=0), LOG)
     assert run.latencies_s == [0.002, 0.004, 0.0005]
     assert run.seconds == pytest.approx(0.0045)  # from the first start to the last end
     assert run.rate == pytest.approx(3 / 0.0045)
@@ -110,7 +110,7 @@ def test_a_run_of_h2load_is_read_from_its_log(runs):
 )
 def test_a_run_of_h2load_that_failed_is_refused(runs, output, log, match):
     with pytest.raises(ValueError, match=match):
-        runs.from_h2load(output, log, 0.5)
+        runs.from_h2load(output, log)
 
 
 def test_a_message_is_framed_as_grpc_does(runs):
@@ -254,6 +254,7 @@ def test_the_picture_shows_every_load_and_stays_on_its_card(load):
     assert {"1x", "200/s", "5x", "1000/s"} <= texts
 
 
+@pytest.mark.timeout(240)  # a score of short runs, and it shares the cores with other tests
 @pytest.mark.xdist_group("servers")
 def test_load_benchmark_runs(tmp_path, monkeypatch):
     out, picture = tmp_path / "out", tmp_path / "picture.svg"

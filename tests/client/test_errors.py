@@ -19,9 +19,13 @@ REFUSALS = {
     server_errors.AlreadyExists("job", "7", "no"): errors.AlreadyExists,
     server_errors.QueueFull("no"): errors.Overloaded,
     server_errors.QuotaExceeded("no"): errors.Overloaded,
+    server_errors.TooManyCalls("no"): errors.Overloaded,
+    server_errors.DeadlineExceeded("no"): errors.DeadlineExceeded,
+    server_errors.BatchTooLong("no"): errors.DeadlineExceeded,
     server_errors.Draining("no"): errors.Unavailable,
     server_errors.EngineUnavailable("no"): errors.Unavailable,
     server_errors.EngineDied("no"): errors.Unavailable,
+    server_errors.EngineFailed("no"): errors.ServerError,
     server_errors.Internal("no"): errors.ServerError,
 }
 

@@ -47,6 +47,7 @@ ALLOWED = {
         "khot_server.metrics",
     },
     "khot_server.worker.engine": {"khot_server", "khot", "torch"},
+    "khot_server.worker.slots": {"khot_server", "khot", "torch"},
     "khot_server.jobs": {"khot_server", "sqlalchemy"},
     "khot_server.jobs.checkpoint": {"khot_server", "khot", "torch"},
     "khot_server.jobs.tasks": {"khot_server", "khot", "torch"},

@@ -389,11 +389,12 @@ def test_a_client_that_disconnects_mid_batch_harms_nobody(start):
     request = pb.RelaxRequest(items=[item(scores(64, 10_000))])
     with stopped_engine(server):
         channel = grpc.insecure_channel(server.address, [("grpc.use_local_subchannel_pool", 1)])
-        for _ in range(4):
-            KHotServiceStub(channel).Relax.future(request, timeout=60)
+        theirs = KHotServiceStub(channel).Relax
+        left = [theirs.future(request, timeout=60) for _ in range(4)]
         kept = [ours.future(request, timeout=60) for _ in range(4)]
         wait_until(lambda: server.in_flight("Relax") == 8, "eight calls")
         channel.close()
         wait_until(lambda: server.in_flight("Relax") == 4, "four of them")
     assert [future.result().results[0].status.code for future in kept] == [0] * 4
+    assert {future.code() for future in left} == {grpc.StatusCode.CANCELLED}
     assert server.metric("khot_queue_items") == 0
