@@ -18,7 +18,7 @@ REQUIRE_ALL = os.environ.get("KHOT_REQUIRE_ALL") == "1"
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
 
-# Those that start real servers share one process, the others take what is left.
+# The tests of a file that starts real servers share one process, and with it the server.
 STARTS_SERVERS = ("server", "client", "e2e")
 
 
@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Deselect, rather than skip, tests for a device that this machine does not have."""
     for item in items:
         if item.path.relative_to(TESTS).parts[0] in STARTS_SERVERS:
-            item.add_marker(pytest.mark.xdist_group("servers"))
+            item.add_marker(pytest.mark.xdist_group(str(item.path)))
     if torch.cuda.is_available():
         return
     gpu = [item for item in items if item.get_closest_marker("gpu")]

@@ -275,7 +275,7 @@ class Supervisor:
                 *flat,
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=[end.fileno() for end in passed],
-                env=self._environment,
+                env=self._environment(name),
             )
         finally:
             for end in passed:
@@ -283,16 +283,16 @@ class Supervisor:
         child = self._running[name] = Child(name, process, contextlib.ExitStack())
         return child
 
-    @property
-    def _environment(self) -> dict[str, str]:
-        """Ours, with a part of the cores for each engine if several share those of the CPU.
+    def _environment(self, name: str) -> dict[str, str]:
+        """Ours; for an engine, with its part of the cores if several share those of the CPU.
 
         One that has them to itself is left to torch, which knows best how many threads they
         are good for; and so are all if the user has said how many.
         """
-        sharing = sum(name.partition(":")[0] == "cpu" for name in self._engines.values())
-        threads = str(max(1, _cores() // max(1, sharing)))
-        return {**({"OMP_NUM_THREADS": threads} if sharing > 1 else {}), **os.environ}
+        sharing = sum(device.partition(":")[0] == "cpu" for device in self._engines.values())
+        if sharing < 2 or name not in (*self._engines, SPARE):
+            return dict(os.environ)
+        return {"OMP_NUM_THREADS": str(max(1, _cores() // sharing)), **os.environ}
 
     async def _drain(self) -> None:
         """The API process and the runner have time; the engines end with their links."""

@@ -39,6 +39,12 @@ def two(start: Callable[..., Server]) -> Server:
     return server
 
 
+def threads(pid: int) -> str | None:
+    """How many it was told to use."""
+    pairs = Path(f"/proc/{pid}/environ").read_text().split("\0")
+    return dict(pair.split("=", 1) for pair in pairs if pair).get("OMP_NUM_THREADS")
+
+
 # several
 
 
@@ -51,11 +57,10 @@ def test_two_engines_share_the_work_and_the_cores(two):
 
     wait_until(both_work, "both to compute")
     assert [call.result().results[0].status.code for call in calls] == [0, 0]
+    mine = os.environ.get("OMP_NUM_THREADS")
     share = str(max(1, len(os.sched_getaffinity(0)) // 2))
-    for pid in before:
-        environment = Path(f"/proc/{pid}/environ").read_text().split("\0")
-        asked = os.environ.get("OMP_NUM_THREADS", share)
-        assert f"OMP_NUM_THREADS={asked}" in environment
+    assert {threads(pid) for pid in before} == {mine or share}
+    assert threads(two.pids()["runner"]) == mine, "training has them all"
 
 
 def test_one_of_two_devices_that_is_not_there_ends_the_service_with_the_reason(tmp_path):
