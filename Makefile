@@ -81,10 +81,11 @@ test-wheel: install  ## Build the wheel, with and without a compiler, and use it
 	@$(IN_TMP) $(PYTEST) -m wheel
 
 bench: install  ## Run the benchmarks; tables here, CSV in tests/bench/results.
-	@for file in tests/bench/bench_*.py; do $(BIN)/python "$$file" --out tests/bench/results; done
+	@for file in tests/bench/bench_*.py tests/bench/load_grpc.py; do \
+	  $(BIN)/python "$$file" --out tests/bench/results; done
 
 bench-smoke: install  ## Run every benchmark at tiny sizes.
-	@for file in tests/bench/bench_*.py; do $(BIN)/python "$$file" --smoke; done
+	@for file in tests/bench/bench_*.py tests/bench/load_grpc.py; do $(BIN)/python "$$file" --smoke; done
 
 check: lint types proto-check test test-wheel  ## All that must pass before a commit.
 
