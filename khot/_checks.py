@@ -5,6 +5,7 @@ and shapes happen here, before any work; checks of values happen where values
 can be read (inside the operator, past vmap), and raise through `refuse`.
 """
 
+from collections.abc import Collection
 from typing import NoReturn
 
 import torch
@@ -59,7 +60,7 @@ def number_or_column(
 ) -> float | Tensor:
     """The same, but a number stays a number."""
     if isinstance(value, (float, int)) and not isinstance(value, bool):
-        return _as_float(who, name, value)
+        return as_float(who, name, value)
     if not isinstance(value, Tensor):
         refuse(who, f"{name} must be a number or a tensor", type(value).__name__, TypeError)
     if value.is_complex() or value.dtype == torch.bool:
@@ -74,11 +75,19 @@ def number_or_column(
     return value.to(device=x.device, dtype=dtype).expand(rows).reshape(-1, 1)
 
 
-def _as_float(who: str, name: str, value: float) -> float:
+def check_number(who: str, name: str, value: object) -> float:
+    """Refuse what is no real number; a tensor is none."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        refuse(who, f"{name} must be a number", type(value).__name__, TypeError)
+    return as_float(who, name, value)
+
+
+def as_float(who: str, name: str, value: float) -> float:
+    """Refuse an integer beyond the range of a float."""
     try:
         return float(value)
-    except OverflowError:  # of an int
-        refuse(who, f"{name} must be within the range of a float", f"{len(str(abs(value)))} digits")
+    except OverflowError:
+        refuse(who, f"{name} must be within the range of a float", "an integer beyond it")
 
 
 def check_fits(who: str, name: str, value: Tensor, rows: torch.Size) -> None:
@@ -88,6 +97,13 @@ def check_fits(who: str, name: str, value: Tensor, rows: torch.Size) -> None:
     if value.ndim > len(rows) or any(size not in (1, wanted) for size, wanted in pairs):
         must = f"{name} must broadcast to the rows, shape {tuple(rows)}"
         refuse(who, must, f"shape {tuple(value.shape)}")
+
+
+def check_choice(who: str, name: str, value: object, choices: Collection[str]) -> None:
+    """Refuse what is not one of these names."""
+    if not isinstance(value, str) or value not in choices:
+        got = repr(value) if isinstance(value, str) else type(value).__name__
+        refuse(who, f"{name} must be one of {', '.join(choices)}", got)
 
 
 def check_flag(who: str, name: str, value: object) -> bool:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from khot import _checks
 from khot._native.library import accepts
-from khot._rows import as_rows, names_of, refuse_values, transformed
+from khot._rows import as_rows, names_of, refuse_spread, refuse_values, transformed
 
 Number = float | Tensor
 
@@ -44,6 +44,7 @@ def differentiated(*given: Number) -> bool:
 def refused(who: str, x: Tensor, k: Number, tau: Number) -> NoReturn:
     """Say what is wrong with the values of rows that a kernel refused."""
     refuse_values(who, x, _checks.column_of(k, x), _checks.column_of(tau, x))
+    refuse_spread(who, x)
     raise AssertionError(f"{who}: the kernel must refuse what torch refuses")
 
 

@@ -105,7 +105,7 @@ def count_units(who: str, x: Tensor, k: Tensor, tau: Tensor) -> Tensor:
     """The number of units above -inf in each row, (R, 1) in k's dtype, if all values are good.
 
     It has no gradient. NaN or +inf in x, k outside [0, that number] and tau that is not
-    finite and above 0 are refused.
+    finite and above 0 are refused, and scores further apart than float64 can say.
     """
     if not transformed():
         return _count_units(who, x, k, tau)
@@ -120,6 +120,7 @@ def kept(p: Tensor, n: Tensor) -> Tensor:
 
 def _count_units(who: str, x: Tensor, k: Tensor, tau: Tensor) -> Tensor:
     refuse_values(who, x, k, tau)
+    refuse_spread(who, x)
     return (x > -torch.inf).sum(-1, keepdim=True).to(k.dtype)
 
 
@@ -158,6 +159,7 @@ def folded(
 
 def refuse_values(who: str, x: Tensor, k: Tensor, tau: Tensor) -> None:
     """Refuse what only the values show; one look at the device when all is well."""
+    x, k, tau = x.detach(), k.detach(), tau.detach()
     n = (x > -torch.inf).sum(-1, keepdim=True)
     bad_x = (x.isnan() | (x == torch.inf)).any(-1, keepdim=True)
     bad_k = ~((k >= 0) & (k <= n))
@@ -177,3 +179,14 @@ def refuse_values(who: str, x: Tensor, k: Tensor, tau: Tensor) -> None:
     if k.numel() == 1:
         got = f"k = {float(k):g} for n = {int(n.min())}"
     refuse(who, "k must be in [0, n], n the number of entries above -inf", got)
+
+
+def refuse_spread(who: str, x: Tensor) -> None:
+    """Refuse rows whose scores are so far apart that their difference is infinite."""
+    if x.dtype != torch.float64 or x.numel() == 0:
+        return
+    x = x.detach()
+    least = torch.where(x > -torch.inf, x, torch.inf).amin(-1)
+    if (far := x.amax(-1) - least == torch.inf).any():
+        got = f"another in {int(far.sum())} of {x.shape[0]} rows"
+        refuse(who, f"{names_of(who).scores} must have differences within float64", got)

@@ -35,10 +35,13 @@ k/n, at c = l - min s at least k/n. So the root lies between.
 leaves an error of the order of its cube. It is kept apart from c, because s + c
 is exact near the threshold (two close floats) while c + step would round at
 offsets of 1e6. Where even the root's neighbours in floating point are too far
-apart (all scores at 1e17, say), the bracket closes without a solution; the row is
-then solved again from s + c, and what is found there is the step. Of the two ends, c
-is the one whose units make up k: those of the lower if with all of them there are
-enough, or else those of the upper. Seen from the other they are as far as before.
+apart (all scores at 1e17, say), c no longer moves or the bracket closes without a
+solution; the row is then solved again from s + c, and what is found there is the step.
+If c was not yet near the root, that ends likewise or far from 0, and is the next c to be
+solved from; there a step too short to move c is no longer taken for the root's being near.
+Of the two ends of a closed bracket, c is the one whose units make up k: those of
+the lower if with all of them there are enough, or else those of the upper. Seen from the
+other end they are as far as before.
 """
 
 import math
@@ -54,6 +57,8 @@ LAST_STEP = 1e-5
 COMMON_ITERATIONS = 6
 # At least every third step halves the bracket: 3 * (1024 + 52) covers float64.
 MOST_ITERATIONS = 3300
+# Nearly always one is enough; more are needed where c was not near the root.
+MOST_ANCHORS, NEAR = 8, 1024
 
 
 @dataclass(frozen=True)
@@ -116,19 +121,24 @@ def solve_shift(s: Tensor, k: Tensor, n: Tensor) -> Root:
         done with c = -inf or +inf and no iterations.
     """
     root = _solve(s, k, n)
-    if (stuck := _rows(root.stuck)).numel():
-        inner = _solve(s[stuck] + root.c[stuck], k[stuck], n[stuck])
+    stuck = _rows(root.stuck)
+    for _ in range(MOST_ANCHORS):
+        if not stuck.numel():
+            break
+        root.c[stuck] += root.step[stuck]
+        inner = _solve(s[stuck] + root.c[stuck], k[stuck], n[stuck], anchored=True)
         root.step[stuck] = inner.c + inner.step
         root.iterations[stuck] += inner.iterations
+        stuck = stuck[_rows(inner.stuck | (inner.c.abs() > NEAR))]
     return root
 
 
-def _solve(s: Tensor, k: Tensor, n: Tensor) -> Root:
+def _solve(s: Tensor, k: Tensor, n: Tensor, *, anchored: bool = False) -> Root:
     root = _start(s, k, n)
-    _iterate(root, s, k, n, COMMON_ITERATIONS)
+    _iterate(root, s, k, n, COMMON_ITERATIONS, anchored=anchored)
     if (left := _rows(~root.done)).numel():
         rest = root.take(left)
-        _iterate(rest, s[left], k[left], n[left], MOST_ITERATIONS)
+        _iterate(rest, s[left], k[left], n[left], MOST_ITERATIONS, anchored=anchored)
         root.put(left, rest)
     return root
 
@@ -160,7 +170,9 @@ def _start(s: Tensor, k: Tensor, n: Tensor) -> Root:
     return Root(c, torch.zeros_like(c), lo, hi, none, none.clone(), empty | full, never)
 
 
-def _iterate(root: Root, s: Tensor, k: Tensor, n: Tensor, iterations: int) -> None:
+def _iterate(
+    root: Root, s: Tensor, k: Tensor, n: Tensor, iterations: int, *, anchored: bool
+) -> None:
     """Improve the rows of `root` that are not done, in place, until all are."""
     rest = n - k
     before = width = torch.full_like(k, math.inf)
@@ -180,12 +192,13 @@ def _iterate(root: Root, s: Tensor, k: Tensor, n: Tensor, iterations: int) -> No
         new = root.c + step
         crawls = (root.hi - root.lo > 0.5 * before) & (step.abs() > 1)
         before, width = width, root.hi - root.lo
-        bisect = ~_within(new, root) | crawls
+        short = step.abs() <= 2 * torch.finfo(s.dtype).eps * root.c.abs()
+        bisect = ~_within(new, root) | crawls | (short & anchored & (r != 0))
         middle = root.lo / 2 + root.hi / 2
         new = torch.where(bisect, middle, new)
         solved = ~bisect & (step.abs() <= LAST_STEP)
         closed = bisect & ((new <= root.lo) | (new >= root.hi))
-        stuck = ~solved & ((new == root.c) | closed)
+        stuck = ~solved & (short & ~bisect | closed)
         last = solved | stuck
 
         going = ~root.done

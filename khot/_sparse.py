@@ -45,7 +45,7 @@ from torch import Tensor
 from khot import _checks
 from khot._native import sparse_topk as native
 from khot._plain import differentiated, plain_apply, plain_arguments, refused, save, saved
-from khot._rows import flattened, folded, refuse_values, unflattened
+from khot._rows import flattened, folded, refuse_spread, refuse_values, unflattened
 from khot._sparse_solve import solve
 
 Number = float | Tensor
@@ -100,6 +100,7 @@ def _found(
     if native.accepts(x, k, tau) and (found := native.forward(x, k, tau, cube)) is not None:
         return found
     refuse_values(who, x, k, tau)
+    refuse_spread(who, x)
     return solve(x, k, tau, cube)
 
 

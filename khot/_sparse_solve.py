@@ -51,7 +51,7 @@ def _search(
     anchor = s.amax(-1, keepdim=True)
     least = torch.where(unmasked, s, math.inf).amin(-1, keepdim=True)
     # no t may overflow, of units that are not free anyway
-    inverse = torch.minimum(inverse, largest / 4 / (anchor - least))
+    own, inverse = inverse, torch.minimum(inverse, largest / 4 / (anchor - least))
     lo, hi = torch.zeros_like(anchor), (anchor - least) * inverse + 1
     d = _guess(s, unmasked, k, n, inverse, anchor, cube)
     d = torch.where((d > lo) & (d < hi), d, lo / 2 + hi / 2)
@@ -86,6 +86,13 @@ def _search(
         slack = torch.where(moved != 0, 4 * eps * (d.abs() + moved.abs()), 0.0)
         anchor = torch.where(moved != 0, a.above, anchor)
         d, lo, hi = d + moved, lo + moved - slack, hi + moved + slack
+    if bool((inverse < own).any()):
+        # at a scale so small that none but equals of the anchor can be free: seen from the least
+        # unit that is, or is capped, the same at tau's own
+        t = (s - anchor) * inverse + d
+        above = torch.where(t >= 0, s, math.inf).amin(-1, keepdim=True)
+        at = ((above - anchor) * inverse + d).clamp(max=1)
+        anchor, d = (torch.where(inverse < own, *pair) for pair in ((above, anchor), (at, d)))
     return anchor, d
 
 

@@ -149,6 +149,9 @@ def _pulled(value: Tensor, leaves: dict[str, Tensor], g: Tensor | None) -> dict[
         return {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
     inputs = list(leaves.values())
     pulled = torch.autograd.grad(value, inputs, g, allow_unused=True, materialize_grads=True)
+    if any(grad.numel() and math.isnan(grad.amax()) for grad in pulled):
+        must = "scores and temperature must be such that the gradient is a number"
+        _checks.refuse(_WHO, must, "products beyond the range of float64")
     return dict(zip(leaves, pulled, strict=True))
 
 

@@ -12,8 +12,8 @@ static inline int64_t COUNT(const REAL *x, int64_t n, REAL least) {
     return count;
 }
 
-/* z (rows, n) of zeros and k ones, for x without NaN; k has one entry for each of `sizes` rows,
- * which repeat. */
+/* z (rows, n) of zeros and k ones; k has one entry for each of `sizes` rows, which repeat. NaN is
+ * never among the largest, so there may be less. */
 KHOT_EXPORT void NAME(const REAL *x, const int64_t *k, int64_t sizes, int64_t rows, int64_t n,
                       REAL *z, int32_t threads) {
 #pragma omp parallel for schedule(static) num_threads(threads) \
@@ -23,11 +23,12 @@ KHOT_EXPORT void NAME(const REAL *x, const int64_t *k, int64_t sizes, int64_t ro
         REAL *to = z + r * n;
         const int64_t wanted = k[r % sizes];
         const REAL most = (REAL)INFINITY, least = -most;
-        /* count(x >= lo) >= wanted > count(x >= hi) */
+        /* count(x >= lo) >= wanted > count(x >= hi): from -inf to the NaN above +inf */
         INTEGER lo, hi, middle;
         memcpy(&hi, &most, sizeof hi);
         lo = ~hi;
-        REAL threshold = wanted > 0 ? least : most;
+        hi++;
+        REAL threshold = wanted > 0 ? least : FLOAT(hi);
         int64_t count = wanted > 0 ? n : 0;
         while (count != wanted && (middle = (lo & hi) + ((lo ^ hi) >> 1)) != lo) {
             const int64_t here = COUNT(from, n, FLOAT(middle));
@@ -40,7 +41,7 @@ KHOT_EXPORT void NAME(const REAL *x, const int64_t *k, int64_t sizes, int64_t ro
             }
         }
         for (int64_t i = 0; i < n; i++) to[i] = from[i] >= threshold;
-        for (int64_t i = n - 1; count > wanted; i--)
+        for (int64_t i = n - 1; count > wanted && i >= 0; i--)
             if (from[i] == threshold) to[i] = 0, count--;
     }
 }

@@ -11,10 +11,10 @@
 #include <float.h>
 #include <stddef.h>
 
-static const double LAST_STEP = 1e-5;
+static const double LAST_STEP = 1e-5, NEAR = 1024;
 static const double LARGEST_SCORE = DBL_MAX / 5; /* the bracket must not overflow */
 static const double PI_8 = 0x1.921fb54442d18p-2, LOG_2 = 0x1.62e42fefa39efp-1;
-enum { MOST_ITERATIONS = 3300 };
+enum { MOST_ITERATIONS = 3300, MOST_ANCHORS = 8 };
 
 typedef struct {
     double n, most, least, mean, var; /* over the units above -inf */

@@ -327,6 +327,7 @@ static int fast_backward(const float *g, const float *x, const float *p, int64_t
                          double inv_tau, double c, int32_t threads, float *grad_x,
                          double *grad_k, double *grad_tau) {
     FastRow row = {.x = x, .g = g, .p = (float *)p, .grad_x = grad_x};
+    if (!(inv_tau <= FLT_MAX)) return 0; /* 0 times it would be NaN */
     shift_to(&row, c, inv_tau);
     if (p && !grad_tau) {
         const Part of = over_row(fast_slopes, &row, n, threads);

@@ -129,7 +129,8 @@ static Root NAME(solve)(NAME(Row) *row, int64_t n, double k, const Summary *of, 
         const int crawls = hi - lo > 0.5 * before && fabs(step) > 1;
         before = width;
         width = hi - lo;
-        const int bisect = crawls || !within(c + step, lo, hi);
+        const int short_of_c = fabs(step) <= 2 * DBL_EPSILON * fabs(c);
+        const int bisect = crawls || !within(c + step, lo, hi) || (short_of_c && anchor != 0);
         if (!bisect && fabs(step) <= LAST_STEP) {
             root.step = step;
             break;
@@ -137,7 +138,7 @@ static Root NAME(solve)(NAME(Row) *row, int64_t n, double k, const Summary *of, 
         const double next = bisect ? lo / 2 + hi / 2 : c + step;
         root.fallback |= bisect;
         const int closed = bisect && (next <= lo || next >= hi);
-        root.stuck = next == c || closed;
+        root.stuck = closed || (short_of_c && !bisect);
         if (closed) {
             row->c = lo;
             c = over_row(NAME(reached), row, n, threads).sum[0] >= k ? lo : hi;
@@ -166,11 +167,18 @@ static int NAME(careful_forward)(const REAL *x, REAL *p, int64_t n, double k, do
         row.mean = of.mean;
         of.var = over_row(NAME(squares), &row, n, threads).sum[0] / of.n;
         root = NAME(solve)(&row, n, k, &of, threads);
-        if (root.stuck) {
-            row.anchor = root.c;
+        for (int i = 0; i < MOST_ANCHORS; i++) {
+            if (!root.stuck && (row.anchor == 0 || fabs(root.c) <= NEAR)) break;
+            row.anchor += root.c;
             const Root inner = NAME(solve)(&row, n, k, &of, threads);
-            root.step = inner.c + inner.step;
+            root.c = inner.c;
+            root.step = inner.step;
             root.iterations += inner.iterations;
+            root.stuck = inner.stuck;
+        }
+        if (row.anchor != 0) {
+            root.step += root.c;
+            root.c = row.anchor;
         }
         row.c = root.c;
         row.step = root.step;

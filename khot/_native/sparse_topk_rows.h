@@ -65,7 +65,7 @@ static Root NAME(precise_solve)(const REAL *x, int64_t n, double k, double tau, 
 
 /* y (rows, n), and c and d a row each. k and tau are columns with a stride, 0 for one entry
  * that serves all rows. Returns how many rows were refused: NaN or +inf in x, k outside
- * [0, units above -inf], tau not finite and above 0. */
+ * [0, units above -inf], tau not finite and above 0, an infinite difference of scores. */
 KHOT_EXPORT int64_t NAME(khot_sparse_topk_forward)(
     const REAL *x, const double *k, int64_t k_stride, const double *tau, int64_t tau_stride,
     int32_t cube, REAL *y, double *c, double *d, int64_t rows, int64_t n, int32_t threads) {
@@ -78,7 +78,7 @@ KHOT_EXPORT int64_t NAME(khot_sparse_topk_forward)(
         const double kb = k[b * k_stride], taub = tau[b * tau_stride], inv_tau = inverse(taub);
         Summary row;
         if (!NAME(summarise)(xs, n, &row) || !(kb >= 0 && kb <= row.n) ||
-            !(taub > 0 && taub < INFINITY)) {
+            !(taub > 0 && taub < INFINITY) || row.most - row.least == INFINITY) {
             refused++;
             continue;
         }
@@ -123,6 +123,8 @@ static inline __attribute__((always_inline)) int NAME(pull_back_of)(
     REAL *restrict grad_x, double *grad_k, double *grad_tau, const int cube) {
     const REAL slope = inv_tau < LARGEST ? (REAL)inv_tau : LARGEST, shift = (REAL)c;
     const REAL left = (REAL)(d + (c - shift) * inv_tau), zero = 0, one = 1, three = 3;
+    /* what the slope lacks where tau is that small; never inf, for 0 times that is NaN */
+    const REAL more = inv_tau / slope < LARGEST ? (REAL)(inv_tau / slope) : LARGEST;
     double total = 0, dot = 0, moment = 0;
     for (int64_t start = 0; start < n; start += BLOCK) {
         const int64_t end = start + BLOCK < n ? start + BLOCK : n;
@@ -147,13 +149,13 @@ static inline __attribute__((always_inline)) int NAME(pull_back_of)(
             const REAL t = (x[i] + shift) * slope + left, rate = cube ? three * t * t : one;
             const int is_free = t > zero && t < one;
             const REAL u = is_free ? t : zero, r = is_free ? rate : zero;
-            const REAL grad = r * (g[i] - m) * slope;
+            const REAL grad = r * (g[i] - m);
             a += grad * u;
-            grad_x[i] = grad;
+            grad_x[i] = grad * slope * more;
         }
         moment += a;
     }
-    *grad_tau = -moment;
+    *grad_tau = -moment * inv_tau;
     return total > 0;
 }
 

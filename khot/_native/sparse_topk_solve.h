@@ -73,8 +73,13 @@ static Root WORK_NAME(solve)(const REAL *x, int64_t n, double k, double tau, int
 
         const double moved = a.above < INFINITY ? (a.above - anchor) * inv_tau : 0.0;
         const int follows = fabs(next + moved) < fabs(next);
-        if ((!follows && (solved || (WORK)next == d)) || (solved && fabs(moved) * a.slope <= k))
-            return (Root){-anchor, next};
+        if ((!follows && (solved || (WORK)next == d)) || (solved && fabs(moved) * a.slope <= k)) {
+            if (inv_tau == inverse(tau)) return (Root){-anchor, next};
+            /* at a scale so small that none but equals of the anchor can be free: seen from it,
+             * the same at tau's own */
+            const double at = next + moved;
+            return (Root){moved == 0 ? -anchor : -a.above, at < 1 ? at : 1};
+        }
         d = next;
         if (!follows) continue;
         /* sums about an anchor so far away were rounded by as much */

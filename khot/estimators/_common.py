@@ -17,7 +17,7 @@ from khot import _checks, _random
 from khot._native import gumbel
 from khot._native import largest as selection
 from khot._random import Source
-from khot._rows import as_rows, refuse_values, transformed
+from khot._rows import as_rows, refuse_spread, refuse_values, transformed
 from khot.sampling._draw import checked_samples, precise
 
 Number = float | Tensor
@@ -56,7 +56,8 @@ class Rows:
 
     def refuse_values(self) -> None:
         """Refuse NaN, +inf, k outside [0, n] and a bad tau; for maps that do not do it as `who`."""
-        refuse_values(self.who, self.logits.detach(), *map(self._column, (self.k, self.tau)))
+        refuse_values(self.who, self.logits, *map(self._column, (self.k, self.tau)))
+        refuse_spread(self.who, self.logits)
 
     def draw(self, design: Callable[..., Tensor], pi: Tensor, **options: object) -> Tensor:
         """Draws (S, R, n) with inclusion probabilities pi (R, n), by one of `khot.sampling`."""
@@ -169,9 +170,10 @@ def perturbed(rows: Rows) -> Tensor:
 
     For maps that do not see a shift; at an offset float32 would round the noise away.
     """
-    x = rows.logits.detach()
-    top = x.amax(-1, keepdim=True).clamp(min=torch.finfo(x.dtype).min)
-    noisy = gumbels(rows.source, x.shape[-1], x.dtype) + (x - top)
+    x, least = rows.logits.detach(), torch.finfo(rows.logits.dtype).min
+    below = x - x.amax(-1, keepdim=True).clamp(min=least)
+    below = torch.where(x > -torch.inf, below.clamp(min=least), x)  # a difference may overflow
+    noisy = gumbels(rows.source, x.shape[-1], x.dtype) + below
     return straight_through(noisy, rows.logits)
 
 

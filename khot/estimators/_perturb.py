@@ -48,16 +48,15 @@ Redraw = Callable[[Tensor], Tensor]  # theta (R, n) or (S, R, n) to z (S, R, n)
 
 def checked_noise(who: str, noise: object) -> None:
     """Refuse a name that no noise has."""
-    if noise not in NOISES:
-        _checks.refuse(who, f"noise must be one of {', '.join(NOISES)}", repr(noise))
+    _checks.check_choice(who, "noise", noise, NOISES)
 
 
-def checked_strength(who: str, strength: object) -> None:
+def checked_strength(who: str, strength: object) -> float:
     """Refuse what is not a finite number above 0."""
-    if isinstance(strength, bool) or not isinstance(strength, (int, float)):
-        _checks.refuse(who, "strength must be a number", type(strength).__name__, TypeError)
+    strength = _checks.check_number(who, "strength", strength)
     if not 0 < strength < math.inf:
         _checks.refuse(who, "strength must be finite and above 0", f"{strength:g}")
+    return strength
 
 
 def noise(kind: str, k: Tensor, source: Source, n: int) -> Tensor:

@@ -81,7 +81,7 @@ def imle(
         Niepert, Minervini and Franceschi (2021), Implicit MLE: backpropagating through discrete
         exponential family distributions.
     """
-    _perturb.checked_strength(_WHO, strength)
+    strength = _perturb.checked_strength(_WHO, strength)
     _perturb.checked_noise(_WHO, noise)
     draws = Draws(num_samples=num_samples, dim=dim, generator=generator, seeds=seeds)
     rows = prepared(_WHO, logits, k, tau, **draws)

@@ -119,8 +119,7 @@ def score_function(
         Wijk, Vinuesa and Azizpour (2025), SFESS: score function estimators for k-subset
         sampling; Williams (1992); Differentiable Top-k, Section 2.4.
     """
-    if form not in FORMS:
-        _checks.refuse(_WHO, f"form must be one of {', '.join(FORMS)}", repr(form))
+    _checks.check_choice(_WHO, "form", form, FORMS)
     _checks.check_flag(_WHO, "fitted", fitted)
     draws = Draws(num_samples=num_samples, dim=dim, generator=generator, seeds=seeds)
     rows = prepared(_WHO, logits, k, tau, **draws)

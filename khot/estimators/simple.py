@@ -99,9 +99,8 @@ def simple(
     References:
         SIMPLE: A Gradient Estimator for k-Subset Sampling, Algorithm 3, Equation 8.
     """
-    if flavour not in FLAVOURS:
-        _checks.refuse(_WHO, f"flavour must be one of {', '.join(FLAVOURS)}", repr(flavour))
-    _perturb.checked_strength(_WHO, strength)
+    _checks.check_choice(_WHO, "flavour", flavour, FLAVOURS)
+    strength = _perturb.checked_strength(_WHO, strength)
     _perturb.checked_noise(_WHO, noise)
     draws = Draws(num_samples=num_samples, dim=dim, generator=generator, seeds=seeds)
     rows = prepared(_WHO, logits, k, tau, **draws)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from khot._rows import count_units, flattened, unflattened
+from khot._rows import count_units, even, flattened, unflattened
 from khot._scores import rounded, scaled, softmax
 
 
@@ -72,7 +72,7 @@ def renorm_sigmoid_topk(
     """
     rows, k, tau = flattened("renorm_sigmoid_topk", x, k, tau, dim)
     n = count_units("renorm_sigmoid_topk", rows, k, tau)
-    s, unmasked = scaled(rows, tau, centred=False)
+    s, unmasked = scaled(even(rows, -torch.inf), tau, centred=False)
     p = torch.sigmoid(s).masked_fill(~unmasked, 0.0)
     total = p.sum(-1, keepdim=True)
     shrunk = k * softmax(logsigmoid(s), unmasked)
@@ -81,4 +81,4 @@ def renorm_sigmoid_topk(
     grown = torch.where(grown > 0.5, grown, p + (k - total) * left_out)
     pi = torch.where((total >= k) & (k < n), shrunk, grown).masked_fill(~unmasked, 0.0)
     pi = pi - (pi - 1).clamp(min=0.0).detach()  # rounding may pass 1; the gradient is right
-    return unflattened(rounded(pi, x), x, dim)
+    return unflattened(rounded(pi[..., : rows.shape[-1]], x), x, dim)

@@ -36,7 +36,7 @@ many units lie at the edges of the gap.
 import torch
 from torch import Tensor
 
-from khot._checks import refuse
+from khot._checks import as_float, check_choice
 from khot._rows import name_arguments
 from khot._sigmoid import relax
 
@@ -101,8 +101,7 @@ def soft_topk(
         Xie, Dai, Chen, Dai, Zhao, Zha, Wei and Pfister, Differentiable Top-k with
         Optimal Transport (2020), Sections 2 and 3, Algorithm 1.
     """
-    if method not in _SOLVERS:
-        refuse(_WHO, f"method must be one of {', '.join(_SOLVERS)}", repr(method))
+    check_choice(_WHO, "method", method, _SOLVERS)
     return relax(_WHO, x, k, _half(epsilon), dim, solver=_SOLVERS[method])
 
 
@@ -111,4 +110,4 @@ def _half(epsilon: float | Tensor) -> float | Tensor:
     if isinstance(epsilon, Tensor):
         return epsilon if epsilon.dtype == torch.bool else epsilon / 2
     number = isinstance(epsilon, (int, float)) and not isinstance(epsilon, bool)
-    return epsilon / 2 if number else epsilon
+    return as_float(_WHO, "epsilon", epsilon) / 2 if number else epsilon

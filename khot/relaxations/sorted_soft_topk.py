@@ -42,7 +42,7 @@ from khot._ranks import laplacian, solve_plan, solved
 from khot._rows import count_units, even, flattened, folded, functorch_active, name_arguments
 from khot._solve import scale
 
-_WHO = name_arguments("sorted_soft_topk", tau="epsilon")
+_WHO = name_arguments("sorted_soft_topk", tau="epsilon", taus=2.0)
 
 
 def sorted_soft_topk(x: Tensor, k: int, *, epsilon: float | Tensor = 1.0, dim: int = -1) -> Tensor:
@@ -104,7 +104,7 @@ def sorted_soft_topk(x: Tensor, k: int, *, epsilon: float | Tensor = 1.0, dim: i
     rows, column, epsilon = flattened(_WHO, x, k, epsilon, dim)
     if not float(k).is_integer():
         refuse(_WHO, "k must be one whole number", f"{k}")
-    n, units = count_units(_WHO, rows, column, epsilon), rows.shape[-1]
+    n, units = count_units(_WHO, rows, column, epsilon / 2), rows.shape[-1]
     # torch.compile goes on with a k that n refuses only when it runs
     ranks = min(max(int(k), 0), units)
     plan = _solve(even(rows, -torch.inf), epsilon, n, ranks)[:, :units, :ranks].to(x.dtype)
@@ -131,7 +131,10 @@ class _SortedSoft(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, epsilon: Tensor, n: Tensor, k: int) -> Tensor:
-        return solve_plan(scale(x, epsilon / 2), k, n)
+        # no sum over the ranks may overflow, of scores so far apart that all are hard
+        most = torch.where(x > -torch.inf, x, 0.0).abs().amax(-1, keepdim=True).to(epsilon.dtype)
+        least = most / (torch.finfo(epsilon.dtype).max / (16 * (k + 1)))
+        return solve_plan(scale(x, torch.maximum(epsilon / 2, least)), k, n)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -11,7 +11,7 @@ p = 2 is the Euclidean projection of x / tau; p = 4/3 cubes, and meets 0 smoothl
 
 from torch import Tensor
 
-from khot._checks import refuse
+from khot._checks import check_number, refuse
 from khot._sparse import relax
 
 
@@ -69,8 +69,7 @@ def sparse_topk(
         Sander, Puigcerver, Djolonga, Peyré and Blondel (2023), Fast, Differentiable and
         Sparse Top-k: a Convex Analysis Perspective.
     """
-    if isinstance(p, bool) or not isinstance(p, (int, float)):
-        refuse("sparse_topk", "p must be a number", type(p).__name__, TypeError)
+    p = check_number("sparse_topk", "p", p)
     cube = abs(p - 4 / 3) < 1e-6
     if not cube and p != 2:
         refuse("sparse_topk", "p must be 2 or 4/3", str(p))

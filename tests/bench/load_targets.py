@@ -25,6 +25,7 @@ from khot_proto.v1 import khot_service_pb2 as pb
 
 HERE = Path(__file__).parent
 CALL_S = 30.0
+LINES = 20
 SETTLE_S = 5.0  # an answer may be counted just after it was sent
 LARGEST = [
     ("grpc.max_receive_message_length", load_echo.LARGEST),
@@ -94,6 +95,8 @@ class Ours:
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
+        if error is not None:
+            print("\n".join(["load_grpc: the server's last lines:", *self._server.lines[-LINES:]]))
         self._held.close()
 
     def path(self, method: str, reply_bytes: int) -> str:
