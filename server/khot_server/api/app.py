@@ -216,6 +216,10 @@ def connection_options(settings: Settings) -> list[tuple[str, int]]:
         # of them, with a bare UNAVAILABLE. So it is well above --max-caller-calls, whose
         # refusals say why, and when to come back.
         ("grpc.max_concurrent_streams", settings.max_connection_calls),
+        # Calls that gRPC has not yet handed to us wait there. From a thousand on it would
+        # answer some of them itself, with a bare CANCELLED; ours say why, and when to retry.
+        ("grpc.server.max_pending_requests", 1 << 16),
+        ("grpc.server.max_pending_requests_hard_limit", 1 << 17),
         # A peer that is gone without a word (its machine, or the way to it) holds calls and
         # watches. So a silent connection is asked, with or without calls, and closed when
         # it does not answer; its calls are cancelled. It is the time of pings that counts
