@@ -5,12 +5,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 import trustme
-from processes import Server, wait_until
+from processes import Server, stopped_engine, wait_until
 
 from khot_client import (
     Client,
@@ -18,7 +19,6 @@ from khot_client import (
     Overloaded,
     PermissionDenied,
     Progress,
-    RelaxItem,
     Unauthenticated,
     Unavailable,
 )
@@ -67,18 +67,20 @@ def test_calls_are_answered_again_after_the_engine_died(server):
 
 
 @pytest.mark.parametrize(
-    "server",
-    [("--max-queue-elements", "1000", "--max-batch-elements", "10")],
-    indirect=True,
+    "server", [("--max-queue-elements", "1000", "--engine-silence-s", "100")], indirect=True
 )
 def test_overload_says_when_to_come_back(server):
     server.wait_until_serving()
-    with Client(server.address) as client:
-        items = [RelaxItem(np.zeros(600), 3) for _ in range(8)]
-        with pytest.raises(Overloaded, match="at most 1000 scores may wait") as caught:
-            client.relax_many(items)
+    x = np.zeros(600)
+    with Client(server.address) as client, ThreadPoolExecutor(2) as pool:
+        with stopped_engine(server):
+            # one with the engine, one that waits
+            calls = [pool.submit(client.relax, x, 3) for _ in range(2)]
+            wait_until(lambda: server.metric("khot_queue_items") == 1, "one to wait")
+            with pytest.raises(Overloaded, match="at most 1000 scores may wait") as caught:
+                client.relax(x, 3)
         assert caught.value.retry_after_s == pytest.approx(0.1)
-        assert client.relax(np.zeros(600), 3).p.sum() == pytest.approx(3)
+        assert [call.result().p.sum() for call in calls] == pytest.approx([3, 3])
 
 
 def test_tokens_and_tls(tmp_path):
