@@ -75,7 +75,7 @@ test: install  ## Run the tests.
 	@$(IN_TMP) $(PYTEST) $(CORES)
 
 test-slow: install  ## Run the tests that take minutes.
-	@$(IN_TMP) $(PYTEST) -m slow
+	@$(IN_TMP) $(PYTEST) -m slow $(CORES)
 
 test-wheel: install  ## Build the wheel, with and without a compiler, and use it elsewhere.
 	@$(IN_TMP) $(PYTEST) -m wheel

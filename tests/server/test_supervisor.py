@@ -187,7 +187,9 @@ def test_what_was_acknowledged_outlives_the_service(start):
 # stopping
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
 def test_a_signal_drains_requeues_and_exits_0(start, number):
     server = start().wait_until_serving()
     job = submit(server, epochs=1000)
@@ -264,7 +266,9 @@ def test_an_engine_that_dies_in_the_drain_is_replaced_for_what_still_waits(start
     assert server.process.wait(60) == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
 def test_a_second_signal_stops_at_once_and_leaves_nothing(start, number):
     before = shared_memory()
     server = start("--drain-s", "100").wait_until_serving()
