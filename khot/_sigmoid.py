@@ -46,14 +46,17 @@ def relax_with_diagnostics(
     who: str, x: Tensor, k: Number, tau: Number, dim: int, *, solver: str = "halley"
 ) -> tuple[Tensor, Diagnostics]:
     """The same, and how each row was solved."""
-    shape = x.shape[:-1] if dim == -1 else x.movedim(dim, -1).shape[:-1]
     given = plain_arguments(who, x, k, tau, dim) if solver == "halley" else None
     if given is not None and not differentiated(*given):
-        p, *found = native.forward(*given, shape) or refused(who, *given)
+        p, *found = native.forward(*given, _rows_of(x, dim)) or refused(who, *given)
     else:
         p, *columns = _solve(*flattened(who, x, k, tau, dim), who, solver)
-        found = [column.detach().reshape(shape) for column in columns]
+        found = [column.detach().reshape(_rows_of(x, dim)) for column in columns]
     return unflattened(p, x, dim), Diagnostics(*found)
+
+
+def _rows_of(x: Tensor, dim: int) -> torch.Size:
+    return x.shape[:-1] if dim == -1 else x.movedim(dim, -1).shape[:-1]
 
 
 def _solve(x: Tensor, k: Tensor, tau: Tensor, who: str, solver: str) -> Solved:

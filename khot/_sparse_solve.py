@@ -52,7 +52,8 @@ def _search(
     least = torch.where(unmasked, s, math.inf).amin(-1, keepdim=True)
     # no t may overflow, of units that are not free anyway
     own, inverse = inverse, torch.minimum(inverse, largest / 4 / (anchor - least))
-    lo, hi = torch.zeros_like(anchor), (anchor - least) * inverse + 1
+    # up to the rounding of t, which may be more than the 1
+    lo, hi = torch.zeros_like(anchor), (anchor - least) * inverse * (1 + 4 * eps) + 1
     d = _guess(s, unmasked, k, n, inverse, anchor, cube)
     d = torch.where((d > lo) & (d < hi), d, lo / 2 + hi / 2)
     done = (k <= 0) | (k >= n)

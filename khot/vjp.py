@@ -67,7 +67,8 @@ def vjp(
     Returns:
         The value, and the gradients in scores, and in k and the temperature where those were
         floating-point tensors and the operator differentiates in them; None otherwise. If there
-        was one k or temperature for each row, so is its gradient.
+        was one k or temperature for each row, so is its gradient. An entry beyond the range of
+        its dtype is infinite, as autograd has it; none is NaN.
 
     Raises:
         TypeError: an argument is of the wrong type, or the operator has no such option.

@@ -35,18 +35,22 @@ static int NAME(summarise)(const REAL *restrict x, int64_t n, Summary *out) {
 }
 
 #define WORK REAL
+#define WORK_LARGEST LARGEST
 #define EPSILON REAL_EPSILON
 #define WORK_NAME(stem) NAME(stem)
 #include "sparse_topk_solve.h"
 #undef WORK
+#undef WORK_LARGEST
 #undef EPSILON
 #undef WORK_NAME
 
 #define WORK double
+#define WORK_LARGEST DBL_MAX
 #define EPSILON DBL_EPSILON
 #define WORK_NAME(stem) NAME(exact_##stem)
 #include "sparse_topk_solve.h"
 #undef WORK
+#undef WORK_LARGEST
 #undef EPSILON
 #undef WORK_NAME
 

@@ -5,7 +5,7 @@
 static inline __attribute__((always_inline)) Sums WORK_NAME(sum_row_of)(
     const REAL *restrict x, int64_t n, double inv_tau, double c, double d, const int cube) {
     /* what the rounding of c leaves goes into d */
-    const WORK slope = inv_tau < LARGEST ? (WORK)inv_tau : (WORK)LARGEST, shift = (WORK)c;
+    const WORK slope = inv_tau < WORK_LARGEST ? (WORK)inv_tau : WORK_LARGEST, shift = (WORK)c;
     const WORK left = (WORK)(d + (c - shift) * inv_tau), half = (WORK)0.5;
     const WORK zero = 0, one = 1, three = 3;
     double total_low = 0, total_high = 0, total_rate = 0;
@@ -45,11 +45,13 @@ static Sums WORK_NAME(sum_row)(const REAL *x, int64_t n, double inv_tau, double 
 static Root WORK_NAME(solve)(const REAL *x, int64_t n, double k, double tau, int cube,
                              const Summary *row) {
     /* no t may overflow, of units that are not free anyway */
-    const double range = row->most - row->least, most = LARGEST / 4 / range;
+    const double range = row->most - row->least, far = WORK_LARGEST / 4 / range;
+    const double most = far < WORK_LARGEST ? far : WORK_LARGEST;
     const double inv_tau = inverse(tau) < most ? inverse(tau) : most;
     const double centre = cube ? 3.0 / 4 : 1.0 / 2, spread = cube ? 3.0 / 80 : 1.0 / 12;
     const double sigma = sqrt(row->var * inv_tau * inv_tau + spread);
-    double anchor = row->most, lo = 0, hi = range * inv_tau + 1;
+    /* up to the rounding of t, which may be more than the 1 */
+    double anchor = row->most, lo = 0, hi = range * inv_tau * (1 + 4 * EPSILON) + 1;
     double d = (row->most - row->mean) * inv_tau + centre + sigma * probit(k / row->n);
     double before = INFINITY, width = INFINITY; /* of the bracket, two steps and one step ago */
     if (!(d > lo && d < hi)) d = lo / 2 + hi / 2;

@@ -14,7 +14,7 @@ import torch
 
 import khot
 
-CALLS = 150
+CALLS = 60
 INF, NAN = math.inf, math.nan
 DTYPES = (torch.float16, torch.float32, torch.float64)
 BAD = (None, "x", -1, 0, 1.5, True, NAN, INF, [1], 10**400, torch.tensor(1.0))
@@ -100,6 +100,13 @@ class Caller:
                 given["num_samples"] = self.random.choice((0, 1, 5, 5, -1, 2.5))
         return given
 
+    @property
+    def is_ordinary(self) -> bool:
+        """Whether no gradient can leave the range of its dtype."""
+        tau = torch.as_tensor(self.given.get(self.row.tau_keyword, 1.0), dtype=torch.float64)
+        scores = self.scores[self.scores > -INF].abs()
+        return bool((tau >= 0.01).all()) and bool((scores < 1e5).all())
+
     def value(self) -> torch.Tensor:
         arguments = (self.scores,) if self.k is None else (self.scores, self.k)
         return self.row.function(*arguments, **self.given)
@@ -154,14 +161,7 @@ def test_every_call_is_answered_in_finite_numbers_or_refused_in_words(row):
             continue
         assert torch.equal(found.value, value), seed
         for gradient in (found.scores, found.k, found.tau):
-            assert gradient is None or not bool(gradient.isnan().any()), seed
-            tau = caller.given.get(row.tau_keyword, 1.0)
-            ordinary = bool((torch.as_tensor(tau, dtype=torch.float64) >= 0.01).all())
-            if (
-                gradient is not None
-                and ordinary
-                and float(caller.scores.abs().nan_to_num().max() if caller.scores.numel() else 0)
-                < 1e5
-            ):
-                assert bool(gradient.isfinite().all()), seed
+            if gradient is not None:
+                assert not bool(gradient.isnan().any()), seed
+                assert bool(gradient.isfinite().all()) or not caller.is_ordinary, seed
     assert answered >= CALLS / 3

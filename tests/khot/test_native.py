@@ -12,6 +12,7 @@ import torch
 import khot
 from khot._implicit import backward
 from khot._native import build, library
+from khot._native import largest as selection
 from khot._native import sigmoid_topk as native
 from khot._sigmoid import _forward
 
@@ -56,6 +57,7 @@ def test_kernels_agree_with_torch(dtype):
     )
     eps = torch.finfo(dtype).eps
     assert torch.allclose(got[0], wanted[0], rtol=0, atol=max(4 * eps, 1e-11))
+    assert torch.allclose(got[3], wanted[3], rtol=0, atol=max(16 * eps, 1e-10))
     assert torch.equal(got[4], wanted[4])
     c = wanted[1]
     pairs = zip(native.backward(g, x, k, tau, c), backward(g, None, x, k, tau, c), strict=True)
@@ -79,6 +81,58 @@ def test_threads_change_no_bit(dtype):
         torch.set_num_threads(before)
     for other in results[1:]:
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+@pytest.fixture
+def other_threads(monkeypatch):
+    """How many threads each call of a kernel was given."""
+    given, kernel = [], native._forward[torch.float32]
+    monkeypatch.setitem(
+        native._forward._functions, torch.float32, lambda *a: (given.append(a[-1]), kernel(*a))[1]
+    )
+    yield given
+    khot.set_kernel_threads(None)
+
+
+@needs_kernels
+def test_kernels_use_as_many_threads_as_torch_unless_told_otherwise(other_threads):
+    x = torch.randn(3, 9, generator=torch.Generator().manual_seed(0))
+    first = khot.sigmoid_topk(x, 4)
+    khot.set_kernel_threads(5)
+    assert torch.equal(khot.sigmoid_topk(x, 4), first)
+    khot.set_kernel_threads(None)
+    khot.sigmoid_topk(x, 4)
+    assert other_threads == [torch.get_num_threads(), 5, torch.get_num_threads()]
+
+
+@pytest.mark.parametrize(
+    ("count", "error", "message"),
+    [
+        (0, ValueError, r"count must be in \[1, 1024\]; got 0"),
+        (1025, ValueError, r"count must be in \[1, 1024\]; got 1025"),
+        (2.0, TypeError, "count must be an integer or None; got float"),
+        (True, TypeError, "count must be an integer or None; got bool"),
+    ],
+)
+def test_other_numbers_of_threads_are_refused(count, error, message):
+    with pytest.raises(error, match=f"^set_kernel_threads: {message}"):
+        khot.set_kernel_threads(count)
+
+
+@needs_kernels
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_the_largest_are_found_beside_infinity_and_nan(dtype):
+    inf, nan = torch.inf, torch.nan
+
+    def largest(row: list[float], k: int) -> list[float]:
+        x = torch.tensor([[row]], dtype=dtype)
+        return selection.largest(x, torch.tensor([[k]]))[0, 0].tolist()
+
+    assert largest([inf, 1, inf, -inf, inf], 2) == [1, 0, 1, 0, 0]
+    assert largest([inf, inf], 0) == [0, 0]
+    assert largest([-inf, -inf, 0], 2) == [1, 0, 1]
+    assert largest([nan, 1, 2, nan], 1) == [0, 0, 1, 0]
+    assert largest([nan] * 4, 3) == [0] * 4
 
 
 SUMMED = """

@@ -5,6 +5,7 @@ import torch
 
 import khot
 from khot import _random
+from khot._native import library
 from khot._random import Source
 
 
@@ -81,6 +82,52 @@ def test_refusals(arguments, error, message):
         khot.row_seeds(*arguments)
     with pytest.raises(ValueError, match="^row_seeds: first must be in .*; got -1"):
         khot.row_seeds(0, 1, first=-1)
+
+
+@pytest.mark.usefixtures("path")
+def test_seeds_of_items_are_their_row_seeds_one_after_the_other():
+    seeds = torch.cat((khot.row_seeds(0, 20), torch.tensor([0, -1, 2**63 - 1, -(2**63)])))
+    rows, first = torch.arange(24) % 5, torch.arange(24) * 10**17
+    wanted = [khot.row_seeds(int(s), int(r)) for s, r in zip(seeds, rows, strict=True)]
+    assert torch.equal(khot.seeds_of_items(seeds, rows), torch.cat(wanted))
+    items = zip(seeds, rows, first, strict=True)
+    wanted = [khot.row_seeds(int(s), int(r), first=int(f)) for s, r, f in items]
+    assert torch.equal(khot.seeds_of_items(seeds, rows, first), torch.cat(wanted))
+    every = slice(None, None, 3)
+    wanted = [
+        khot.row_seeds(int(s), int(r)) for s, r in zip(seeds[every], rows[every], strict=True)
+    ]
+    assert torch.equal(khot.seeds_of_items(seeds[every], rows[every]), torch.cat(wanted))
+    none = torch.empty(0, dtype=torch.int64)
+    assert khot.seeds_of_items(none, none).shape == (0,)
+
+
+def test_kernels_give_the_row_seeds_of_torch(monkeypatch):
+    given = (khot.row_seeds(1, 9), torch.arange(9), torch.arange(9) * 7)
+    here = khot.seeds_of_items(*given)
+    monkeypatch.setattr(library._library, "object", None)
+    assert torch.equal(khot.seeds_of_items(*given), here)
+
+
+ONES = torch.ones(2, dtype=torch.int64)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (([1, 2], ONES), TypeError, "seeds must be a torch.Tensor; got list"),
+        ((ONES, None), TypeError, "rows must be a torch.Tensor; got NoneType"),
+        ((ONES, ONES.float()), TypeError, "rows must be int64; got float32"),
+        ((ONES, ONES[:1]), ValueError, r"rows must be one for each item, .*; got \(1,\)"),
+        ((ONES[0], ONES[0]), ValueError, r"seeds must be one for each item, .*; got \(\)"),
+        ((ONES, ONES, ONES[:1]), ValueError, "first must be one for each item"),
+        ((ONES, -ONES), ValueError, "rows must be at least 0; got -1"),
+        ((ONES, ONES, -ONES), ValueError, "first must be at least 0; got -1"),
+    ],
+)
+def test_refusals_of_seeds_of_items(arguments, error, message):
+    with pytest.raises(error, match=f"^seeds_of_items: {message}"):
+        khot.seeds_of_items(*arguments)
 
 
 def test_uniforms_are_odd_multiples_of_two_to_the_minus_53():

@@ -23,6 +23,14 @@ def wrong_signature(scores, count):
     return scores
 
 
+def odd_option(x, k, *, tau=1.0, form=None, dim=-1):
+    return x
+
+
+def missing_default(x, k, *, tau=1.0, form, dim=-1):
+    return x
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -40,6 +48,14 @@ def wrong_signature(scores, count):
             r"signature must be \(logits, k, \*, ..., num_samples, dim, generator, seeds\)",
         ),
         ({"row": "pi_st", "differentiable_in": ("x",)}, "differentiable_in must name arguments"),
+        (
+            {"name": "odd_option", "function": odd_option},
+            "option form must have a bool, int, float or str as its default; got None",
+        ),
+        (
+            {"name": "missing_default", "function": missing_default},
+            "option form must have a bool, .* as its default; got none",
+        ),
     ],
 )
 def test_bad_rows_are_refused(fields, message):
@@ -79,6 +95,38 @@ def test_properties_are_the_promises_as_text():
         promises = registry.properties(row)
         assert set(promises) == {"cost", "kernels", "lacks", *row.headings}
         assert all(isinstance(text, str) for text in promises.values())
+
+
+def test_options_are_the_keywords_that_are_the_operators_own():
+    options = {row.name: dict(row.options) for row in khot.operators() if row.options}
+    assert options == {
+        "soft_topk": {"method": "exact"},
+        "sparse_topk": {"p": 2.0},
+        "conditional_poisson": {"fitted": True},
+        "systematic": {"permuted": True},
+        "iterated_poisson": {"rounds": 10},
+        "simple": {"flavour": "simple", "strength": 1.0, "noise": "sum_of_gamma"},
+        "score_function": {"form": "dft", "fitted": False},
+        "imle": {"strength": 1.0, "noise": "sum_of_gamma"},
+        "gumbel_sigmoid": {"hard": False},
+        "softsub": {"hard": False},
+    }
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        khot.operator("soft_topk").options["method"] = "sinkhorn"
+
+
+def test_rows_say_which_k_they_take():
+    one_k = {row.name for row in khot.operators() if row.one_k}
+    assert one_k == {"sorted_soft_topk", "sequential_softmax_topk", "softsub"}
+    assert {row.name for row in khot.operators("relaxation") if not row.fractional_k} < one_k
+    optional = {row.name for row in khot.operators() if not row.needs_k and row.kind != "design"}
+    assert optional == {"pi_st_implicit", "reinmax", "st_gumbel_softmax"}
+    assert not any(row.needs_k for row in khot.operators("design"))
+
+
+def test_the_temperature_is_a_keyword_of_every_soft_operator_and_of_no_design():
+    for row in khot.operators():
+        assert (row.tau_keyword in row.parameters) == (row.kind != "design")
 
 
 def test_unknown_names_list_the_known():

@@ -214,6 +214,68 @@ def test_diagnostics_describe_the_rows():
     assert ends.iterations.tolist() == [0, 0] and ends.residual.tolist() == [0, 0]
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16])
+def test_diagnostics_and_values_are_the_same_whether_autograd_watches_or_not(dtype):
+    x = (normal(10, 6) * torch.logspace(0, 4, 6)).to(dtype)
+    x[::3, :2] = -torch.inf
+    k, tau = torch.rand(6).double() * 6, torch.linspace(0.1, 2, 6).double()
+    options = {"tau": tau, "dim": 0}
+    p, here = khot.sigmoid_topk_with_diagnostics(x, k, **options)
+    assert torch.equal(p, khot.sigmoid_topk(x, k, **options)) and not p.requires_grad
+    watched, there = khot.sigmoid_topk_with_diagnostics(x.clone().requires_grad_(), k, **options)
+    assert watched.requires_grad and torch.equal(watched, p)
+    for field in ("c", "iterations", "residual", "fallback"):
+        a, b = getattr(here, field), getattr(there, field)
+        assert a.shape == (6,) and a.dtype == b.dtype and torch.equal(a, b)
+        assert not b.requires_grad
+    assert here.iterations.dtype == torch.int32 and here.fallback.dtype == torch.bool
+    with torch.inference_mode():
+        assert torch.equal(khot.sigmoid_topk_with_diagnostics(x, k, **options)[0], p)
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "message"),
+    [
+        ({"x": [1.0]}, TypeError, "x must be a torch.Tensor; got list"),
+        ({"dim": 3}, ValueError, r"dim must be in \[-2, 1\] for 2 dimensions; got 3"),
+        ({"k": torch.ones(3)}, ValueError, "k must broadcast to the rows"),
+        ({"k": torch.tensor([1.0, 9.0])}, ValueError, "k must be in .* another value in 1 of 2"),
+        ({"tau": 0.0}, ValueError, "tau must be finite and above 0; got 0"),
+    ],
+)
+def test_with_diagnostics_the_same_is_refused(changed, error, message):
+    with pytest.raises(error, match=f"^sigmoid_topk: {message}"):
+        khot.sigmoid_topk_with_diagnostics(**{"x": normal(2, 5), "k": 2} | changed)
+
+
+def test_the_residual_is_how_far_the_sum_is_from_k():
+    x, k = normal(50, 100) * 3, torch.linspace(0.5, 99.5, 50).double()
+    for scores in (x, x.float(), x.half()):
+        p, diagnostics = khot.sigmoid_topk_with_diagnostics(scores, k)
+        # of a half type, before it is rounded to that
+        p = khot.sigmoid_topk(scores.float(), k) if scores.dtype == torch.float16 else p
+        wanted = (p.double().sum(-1) - k).abs() / torch.minimum(k, 100 - k)
+        assert torch.allclose(diagnostics.residual, wanted, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("k", [1.0, 2.5, 5.0, 7.0, 9.9])
+def test_scores_of_any_size_sum_to_k_though_the_threshold_falls_between_neighbouring_floats(k):
+    rows = [
+        [1.0] * 5 + [-1.0] * 5,
+        [-1.0] * 2 + [1.0] * 8,
+        [3.0, *[1.0] * 7, -1.0, -2.0],
+        [-1.0] * 5 + [-1 - 2**-52] * 5,
+        [-1.0] * 5 + [-1 + 2**-53] * 5,
+    ]
+    x = 1.3 * torch.tensor(rows, dtype=torch.float64)
+    for power in (0, 8, 12, 15, 17, 24, 36, 100, 171, 300):
+        p, diagnostics = khot.sigmoid_topk_with_diagnostics(x, k, tau=10.0**-power)
+        assert torch.allclose(p.sum(-1), torch.full((5,), k, dtype=torch.float64), rtol=1e-10), (
+            power
+        )
+        assert int(diagnostics.iterations.max()) < 1500
+
+
 def test_rows_can_be_solved_in_float32_where_there_is_no_float64(monkeypatch):
     monkeypatch.setattr(library._library, "object", None)
     monkeypatch.setattr(_checks, "work_dtype", lambda x: torch.float32)

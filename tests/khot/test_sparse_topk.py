@@ -394,3 +394,29 @@ def test_cuda_agrees_with_the_cpu():
     x = normal(16, 784)
     there = khot.sparse_topk(x.cuda(), 50)
     assert torch.allclose(there.cpu(), khot.sparse_topk(x, 50), atol=1e-12)
+
+
+@pytest.mark.usefixtures("path")
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("p", [2.0, 4 / 3])
+@pytest.mark.parametrize("tau", [1e-38, 1e-42, 1e-100, 1e-300, 5e-324])
+def test_however_small_tau_is_it_is_the_hard_top_k_and_ties_share(dtype, p, tau):
+    x = torch.tensor([[3.0, 1.0, 1.0, 1.0, 0.5, -2.0], [5.0, 4.0, 3.0, 2.0, 1.0, 0.0]], dtype=dtype)
+    for scale in (1.0, 1e30, 1e-30):
+        y = khot.sparse_topk(x * scale, 3, tau=tau, p=p)
+        wanted = torch.tensor([[1, 2 / 3, 2 / 3, 2 / 3, 0, 0], [1, 1, 1, 0, 0, 0]], dtype=dtype)
+        if tau < 1e-31 * scale:  # else not small beside the scores
+            assert torch.allclose(y, wanted)
+    g = torch.tensor([[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]], dtype=dtype)
+    column = torch.tensor([tau], dtype=torch.float64)
+    got = khot.vjp("sparse_topk", x[1:], 3, cotangent=g, tau=column, p=p)
+    assert bool((got.scores == 0).all()) and got.tau.tolist() == [0.0]
+
+
+@pytest.mark.usefixtures("path")
+def test_scores_further_apart_than_float64_can_say_are_refused():
+    x = torch.tensor([[1.7e308, -1.7e308, 0.0]], dtype=torch.float64)
+    said = "^sparse_topk: x must have differences within float64; got another in 1 of 1 rows"
+    with pytest.raises(ValueError, match=said):
+        khot.sparse_topk(x, 1)
+    assert khot.sparse_topk(x / 2, 1).tolist() == [[1.0, 0.0, 0.0]]
