@@ -85,10 +85,10 @@ class Settings(BaseSettings):
     # limits
     max_message_bytes: int = Field(64 << 20, gt=0, description="largest request or reply")
     max_queue_elements: int = Field(
-        1 << 26, gt=0, description="scores that may wait for the engines; more are refused"
+        1 << 26, gt=0, description="scores that may wait or be computed; more are refused"
     )
     max_tenant_queue_elements: int = Field(
-        1 << 26, gt=0, description="scores of one tenant that may wait for the engines"
+        1 << 26, gt=0, description="scores of one tenant that may wait or be computed"
     )
     max_caller_calls: int = Field(
         1024, gt=0, description="calls of one caller under way; more are refused"

@@ -105,7 +105,7 @@ class AlreadyExists(_Resource):
 
 
 class QueueFull(ServiceError):
-    """More is waiting for the engine than may wait."""
+    """More is under way to the engines than may be."""
 
     code = code_pb2.RESOURCE_EXHAUSTED
     retry_after_s = 0.1

@@ -1,10 +1,12 @@
 """What travels between the API process and an engine.
 
 A batch is rows of one `Call`. Its arrays lie in a slot of shared memory, laid out by
-`Layout`, which both sides compute; the header that rings the bell is a few bytes of JSON.
+`Layout`, which both sides compute; the header that rings the bell is a few numbers, and what
+is the same for many batches as JSON, so that it is written and read once.
 """
 
 import json
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -159,19 +161,25 @@ class BatchRequest(NamedTuple):
 
     def encode(self) -> bytes:
         """As one frame."""
-        numbers = f"[{self.id},{self.slot},{self.rows},{self.items},"
-        return _frame(f"{numbers}{_call_text(self.call)}]".encode())
+        return _frame(_REQUEST.pack(*self[:-1]) + _text(self.call))
 
     @classmethod
     def decode(cls, body: bytes) -> "BatchRequest":
         """From a frame without its length."""
-        number, slot, rows, items, call = json.loads(body)
-        return cls(number, slot, rows, items, Call(*call))
+        return cls(*_REQUEST.unpack_from(body), _call(body[_REQUEST.size :]))
+
+
+_REQUEST = struct.Struct("<QQQQ")
 
 
 @lru_cache(4096)
-def _call_text(call: Call) -> str:
-    return json.dumps(call)
+def _text(message: tuple[Any, ...]) -> bytes:
+    return json.dumps(message).encode()
+
+
+@lru_cache(4096)
+def _call(text: bytes) -> Call:
+    return Call(*json.loads(text))
 
 
 class BatchResult(NamedTuple):
@@ -180,33 +188,42 @@ class BatchResult(NamedTuple):
     Attributes:
         id: of the request.
         compute_ns: the time that the operator took.
+        fallback_rows: how many rows needed bisection.
         algorithm: what computed it.
         roots: whether there are iterations and residuals.
         gradients: which of k and tau have one.
-        fallback_rows: how many rows needed bisection.
         refusals: why items were refused, by their index in the batch.
         failure: why the whole batch failed, if it did.
     """
 
     id: int
     compute_ns: int
+    fallback_rows: int = 0
     algorithm: str = ""
     roots: bool = False
     gradients: tuple[str, ...] = ()
-    fallback_rows: int = 0
     refusals: Mapping[int, str] = MappingProxyType({})
     failure: str | None = None
 
     def encode(self) -> bytes:
         """As one frame."""
-        return _frame(json.dumps((*self[:-2], dict(self.refusals), self.failure)).encode())
+        number, compute_ns, rows, *rest, refusals, failure = self
+        text = _text((*rest, tuple(refusals.items()), failure))
+        return _frame(_RESULT.pack(number, compute_ns, rows) + text)
 
     @classmethod
     def decode(cls, body: bytes) -> "BatchResult":
         """From a frame without its length."""
-        number, compute_ns, algorithm, roots, gradients, rows, refusals, failure = json.loads(body)
-        why = {int(index): text for index, text in refusals.items()} if refusals else refusals
-        return cls(number, compute_ns, algorithm, roots, tuple(gradients), rows, why, failure)
+        return cls(*_RESULT.unpack_from(body), *_rest_of_result(body[_RESULT.size :]))
+
+
+_RESULT = struct.Struct("<QQQ")
+
+
+@lru_cache(4096)
+def _rest_of_result(text: bytes) -> tuple[Any, ...]:
+    algorithm, roots, gradients, refusals, failure = json.loads(text)
+    return algorithm, roots, tuple(gradients), MappingProxyType(dict(refusals)), failure
 
 
 @dataclass(frozen=True)

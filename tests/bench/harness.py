@@ -9,6 +9,7 @@ import csv
 import platform
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from khot._native import library
 
 T = TypeVar("T")
 ROOT = Path(__file__).parents[2]
+WIDTH = 220
 
 
 def arguments(description: str, **files: str) -> argparse.Namespace:
@@ -72,7 +74,8 @@ def report(name: str, rows: Sequence[Mapping[str, object]], out: Path | None) ->
     for row in rows:
         cells = (f"{cell:.2f}" if isinstance(cell, float) else str(cell) for cell in row.values())
         table.add_row(*cells)
-    Console().print(table)
+    # a wide table, folded to 80 columns, cannot be read from a file
+    Console(width=None if sys.stdout.isatty() else WIDTH).print(table)
     if out is None:
         return
     out.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
-from load_generators import children_cpu_s, closed, one_connection
+from load_generators import children_cpu_s, closed, one_connection, one_connection_checked
 from load_report import Must
 from load_runs import Run, median_ratio, medians, percentile
 from load_targets import Counted, Ours, Target, Trickle, relax_request, reply_size, scores
@@ -52,6 +52,7 @@ CASES = (
     Case("256x10000, 1 caller", 256, 10_000, 1000, 1, 1.6, in_process=True, every_s=1.0),
 )
 STREAM_CALLERS, STREAM_MUST = 32, 1.3
+STREAM_FLAGS = ("--max-stream-calls", str(STREAM_CALLERS))
 
 
 @dataclass(frozen=True)
@@ -68,12 +69,17 @@ class Effort:
 
 @dataclass
 class Side:
-    """What was seen of one server, or one way to call it, over the rounds."""
+    """What was seen of one server, or one way to call it, over the rounds.
+
+    Attributes:
+        checked: a run beside them for latencies and stages, where those of the rounds have none.
+    """
 
     name: str
     runs: list[Run] = field(default_factory=list)
     usages: list[Usage] = field(default_factory=list)
     stages: list[Sequence[dict[str, float]]] = field(default_factory=list)
+    checked: Run | None = None
 
     def add(self, run: Run, usage: Usage, stages: Sequence[dict[str, float]]) -> None:
         self.runs.append(run)
@@ -87,6 +93,7 @@ class Side:
             [self.runs[number] for number in rounds],
             [self.usages[number] for number in rounds],
             [self.stages[number] for number in rounds],
+            self.checked,
         )
 
     @property
@@ -100,7 +107,10 @@ class Side:
 
     def row(self, case: str) -> dict[str, object]:
         latencies = [latency for run in self.runs for latency in run.latencies_s]
-        served = len(latencies)
+        stages = [stage for stages in self.stages for stage in stages]
+        if self.checked is not None:
+            latencies, stages = list(self.checked.latencies_s), list(self.checked.stages)
+        served = sum(run.answered for run in self.runs)
         cpu = {
             name: 1e6 * sum(usage.cpu_s[name] for usage in self.usages) / served
             for name in self.usages[0].cpu_s
@@ -114,7 +124,7 @@ class Side:
             "p99 ms": 1e3 * percentile(latencies, 0.99),
             "served": served,
             "refused": 0,  # or the run would have been given up
-            **medians([stage for stages in self.stages for stage in stages]),
+            **medians(stages),
             **{f"{name} us": microseconds for name, microseconds in cpu.items()},
             "cores elsewhere": statistics.median(usage.elsewhere for usage in self.usages),
         }
@@ -214,7 +224,12 @@ def has_stream() -> bool:
 
 
 def compare_stream(ours: Ours, effort: Effort) -> tuple[Must, list[Side]]:
-    """A Stream against unary calls, both 32 under way on one connection of the Python client."""
+    """A Stream against unary calls, both 32 under way on one connection.
+
+    Args:
+        ours: started with `STREAM_FLAGS`.
+        effort: as in `compare`.
+    """
     case = f"1x784, {STREAM_CALLERS} in flight"
     request = relax_request(1, 784, 50)
     size = reply_size(ours, METHOD, request)
@@ -222,19 +237,23 @@ def compare_stream(ours: Ours, effort: Effort) -> tuple[Must, list[Side]]:
     sides = {name: Side(name) for name in ways}
     counts = dict.fromkeys(ways, 2 * STREAM_CALLERS)
 
-    def one(name: str) -> tuple[Run, Usage, Sequence[dict[str, float]]]:
+    def run_of(name: str, connection: Callable[..., Run]) -> Run:
         loop, method = ways[name]
-        path, reply = ours.path(method, size), f"{method}Response"
-        with Meter(ours.pids(), children_cpu_s) as meter:
-            run = one_connection(
-                loop, ours.address, path, request, reply, STREAM_CALLERS, counts[name]
-            )
+        path, reply, before = ours.path(method, size), f"{method}Response", ours.rows()
+        run = connection(loop, ours.address, path, request, reply, STREAM_CALLERS, counts[name])
+        if (rows := ours.rows() - before) != counts[name]:
+            raise ValueError(f"{case}: the server must serve {counts[name]} rows; got {rows}")
         counts[name] = max(2 * STREAM_CALLERS, round(run.rate * effort.run_s))
+        return run
+
+    def one(name: str) -> tuple[Run, Usage, Sequence[dict[str, float]]]:
+        with Meter(ours.pids(), children_cpu_s) as meter:
+            run = run_of(name, one_connection)
         return run, meter.usage, run.stages
 
     for _ in range(2):
-        for name in ways:
-            one(name)
+        for name, side in sides.items():
+            side.checked = run_of(name, one_connection_checked)
     for names in turns(sides, effort):
         for name in names:
             sides[name].add(*one(name))

@@ -49,10 +49,10 @@ def main() -> None:
     parts = (options.only,) if options.only else CASES
     smoke, out = options.smoke, options.out
     musts: list[Must] = []
-    effort = load_overload.Effort(400, 3.0, 6.0, 20.0, patience=Patience(120.0))
+    effort = load_overload.Effort(400, 4.0, 6.0, 20.0, patience=Patience(120.0))
     if smoke:
-        effort = load_overload.Effort(16, 0.3, 0.3, 0.5, (0.3, 0.5), (2.0,), kept_up=0.0)
-    with Ours() as ours:
+        effort = load_overload.Effort(16, 0.3, 0.3, 0.5, (0.3, 0.5), (2.0,), growth=1e9)
+    with Ours(*load_closed.STREAM_FLAGS) as ours:
         if "closed" in parts or "stream" in parts:
             musts += closed(ours, parts, smoke, out)
         rate = load_overload.closed_rate(ours, effort) if "overload" in parts else None

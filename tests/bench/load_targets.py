@@ -18,7 +18,7 @@ from typing import Any, Protocol, Self
 import grpc
 import load_echo
 import numpy as np
-from load_runs import REFUSED, counted, requests_by_code, stages
+from load_runs import REFUSED, counted, requests_by_code, rows_served, stages
 
 from khot_proto import to_tensor
 from khot_proto.v1 import khot_service_pb2 as pb
@@ -119,8 +119,16 @@ class Ours:
         return stages(answer.results[0].timing)
 
     def counted(self, method: str) -> dict[str, int]:
+        return requests_by_code(self._metrics(), method)
+
+    def rows(self) -> int:
+        """The rows it has served."""
+        return rows_served(self._metrics())
+
+    def _metrics(self) -> str:
         with urllib.request.urlopen(self._server.metrics_url, timeout=CALL_S) as page:
-            return requests_by_code(page.read().decode(), method)
+            text: str = page.read().decode()
+        return text
 
 
 class Echo:

@@ -74,16 +74,14 @@ def test_calls_are_split_by_the_phase_they_were_meant_for(runs):
 
 
 @pytest.mark.parametrize(
-    ("latency_s", "code", "wanted"),
-    [(0.01, "OK", True), (0.5, "OK", False), (0.01, "RESOURCE_EXHAUSTED", False)],
+    ("slower", "code", "wanted"),
+    [(0.0, "OK", True), (0.3, "OK", False), (0.0, "RESOURCE_EXHAUSTED", False)],
 )
-def test_a_rate_is_kept_up_with_if_nothing_fails_and_nothing_piles_up(
-    runs, latency_s, code, wanted
-):
+def test_a_rate_is_kept_up_with_if_nothing_fails_and_nothing_piles_up(runs, slower, code, wanted):
     phase = runs.Phase("a", 100.0, 1.0)
-    calls = [runs.Call(at, 0.0, latency_s, "OK") for at in runs.schedule([phase])]
-    calls[50] = runs.Call(0.5, 0.0, latency_s, code)
-    assert runs.sustained(calls, phase) is wanted
+    calls = [runs.Call(at, 0.0, 0.05 + slower * at, "OK") for at in runs.schedule([phase])]
+    calls[50] = runs.Call(0.5, 0.0, 0.05, code)
+    assert runs.sustained(calls[::-1]) is wanted
 
 
 def test_a_burst_is_over_when_its_last_call_is_answered(runs):

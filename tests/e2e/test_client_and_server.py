@@ -67,7 +67,7 @@ def test_calls_are_answered_again_after_the_engine_died(server):
 
 
 @pytest.mark.parametrize(
-    "server", [("--max-queue-elements", "1000", "--engine-silence-s", "100")], indirect=True
+    "server", [("--max-queue-elements", "1200", "--engine-silence-s", "100")], indirect=True
 )
 def test_overload_says_when_to_come_back(server):
     server.wait_until_serving()
@@ -77,7 +77,7 @@ def test_overload_says_when_to_come_back(server):
             # one with the engine, one that waits
             calls = [pool.submit(client.relax, x, 3) for _ in range(2)]
             wait_until(lambda: server.metric("khot_queue_items") == 1, "one to wait")
-            with pytest.raises(Overloaded, match="at most 1000 scores may wait") as caught:
+            with pytest.raises(Overloaded, match="at most 1200 scores may be under way") as caught:
                 client.relax(x, 3)
         assert caught.value.retry_after_s == pytest.approx(0.1)
         assert [call.result().p.sum() for call in calls] == pytest.approx([3, 3])

@@ -255,20 +255,20 @@ def test_a_deadline_is_a_deadline(server):
 
 def test_a_request_that_could_never_wait_is_refused(start):
     small = start("--max-queue-elements", "10000").wait_until_serving()
-    with pytest.raises(grpc.RpcError, match="at most 10000 scores may wait") as caught:
+    with pytest.raises(grpc.RpcError, match="at most 10000 scores may be under way") as caught:
         relax(small, *[item(scores(1, 5000))] * 3)
     assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
     assert relax(small, item(scores(4)))[0].status.code == 0
 
 
 def test_a_full_queue_is_said_at_once(start):
-    small = start("--max-queue-elements", "10000", *PATIENT).wait_until_serving()
+    small = start("--max-queue-elements", "15000", *PATIENT).wait_until_serving()
     request = pb.RelaxRequest(items=[item(scores(1, 5000))])
     with stopped_engine(small):
         # one with the engine, two that wait
         futures = [small.khot.Relax.future(request, timeout=30) for _ in range(3)]
         wait_until(lambda: small.metric("khot_queue_items") == 2, "two to wait")
-        with pytest.raises(grpc.RpcError, match="10000 waiting and 5000 more") as caught:
+        with pytest.raises(grpc.RpcError, match="15000 under way and 5000 more") as caught:
             small.khot.Relax(request, timeout=30)
     assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
     retry = error_details_pb2.RetryInfo()

@@ -30,6 +30,7 @@ from khot_server.api.health import Health
 from khot_server.api.identity import BadTokens, Tokens
 from khot_server.api.job_servicer import JobService
 from khot_server.api.khot_servicer import KHotService
+from khot_server.api.listeners import Listeners
 from khot_server.batching.batcher import Batcher
 from khot_server.batching.policy import Limits
 from khot_server.config import Settings
@@ -46,7 +47,6 @@ LAME_DUCK_S = 2.0  # at most, for callers that do not listen
 KHOT = pb.DESCRIPTOR.services_by_name["KHotService"]
 JOBS = job_service_pb2.DESCRIPTOR.services_by_name["JobService"]
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"]
-MIN_PING_S = 10.0
 
 
 class CannotStart(Exception):
@@ -89,20 +89,20 @@ class App:
         told = {name: getattr(settings, name) for name in pb.Limits.DESCRIPTOR.fields_by_name}
         self.khot = KHotService(self.batcher, pb.Limits(**told))
         self.health = Health([KHOT.full_name, JOBS.full_name])
-        self.server = self._server()
+        self.listeners = self._listeners()
         self._engines: set[asyncio.Task[None]] = set()
         self._serving: set[Link] = set()
 
-    def _server(self) -> grpc.aio.Server:
-        server = grpc.aio.server(options=connection_options(self.settings))
-        guarded = self.guard.around(server)
+    def _listeners(self) -> Listeners:
+        listeners = Listeners(self.settings)
+        guarded = self.guard.around(listeners)
         guarded.add_generic_rpc_handlers((self.khot.handlers(),))
         add_JobServiceServicer_to_server(JobService(self.store, self.tail), guarded)
         names = [KHOT.full_name, JOBS.full_name, HEALTH.full_name, reflection.SERVICE_NAME]
         reflection.enable_server_reflection(names, guarded)  # type: ignore[arg-type]
         # open to everyone, for load balancers have no token
-        health_pb2_grpc.add_HealthServicer_to_server(self.health, server)
-        return server
+        health_pb2_grpc.add_HealthServicer_to_server(self.health, listeners)
+        return listeners
 
     def bind(self) -> tuple[str, str]:
         """Take the addresses; return them with the ports that were chosen.
@@ -111,15 +111,14 @@ class App:
             CannotStart: one is taken, or is no address of this machine.
         """
         settings = self.settings
+        credentials = None
         try:
             if settings.tls_cert and settings.tls_key:
                 pair = (settings.tls_key.read_bytes(), settings.tls_cert.read_bytes())
                 ca = settings.tls_client_ca.read_bytes() if settings.tls_client_ca else None
                 # with an authority, the handshake fails where there is no certificate of it
                 credentials = grpc.ssl_server_credentials([pair], ca, ca is not None)
-                port = self.server.add_secure_port(settings.address, credentials)
-            else:
-                port = self.server.add_insecure_port(settings.address)
+            port = self.listeners.bind(settings.address, credentials)
         except (RuntimeError, OSError) as error:
             raise CannotStart(
                 f"khot-server: address must be a free host:port; got {settings.address!r}"
@@ -143,7 +142,7 @@ class App:
         loop.add_signal_handler(signal.SIGINT, lambda: None)  # the supervisor decides
         address, metrics_address = self.bind()
         self._tell_health()
-        await self.server.start()
+        await self.listeners.start()
         _spare_the_collector()
         tail = asyncio.create_task(self.tail.run())
         control.send(READY)
@@ -161,7 +160,7 @@ class App:
         began = loop.time()
         await self.guard.quiet(QUIET_S, min(LAME_DUCK_S, self.settings.drain_s))
         self.health.close()
-        await self.server.stop(max(0.0, self.settings.drain_s - (loop.time() - began)))
+        await self.listeners.stop(max(0.0, self.settings.drain_s - (loop.time() - began)))
         loop.remove_reader(control)
         tail.cancel()
         for engine in self._engines:
@@ -202,36 +201,6 @@ class App:
         serves = {KHOT.full_name: accepts and bool(self._serving), JOBS.full_name: accepts}
         for name, yes in {**serves, "": all(serves.values())}.items():
             self.health.set(name, yes)
-
-
-def connection_options(settings: Settings) -> list[tuple[str, int]]:
-    """How gRPC treats connections."""
-    size, asked_after = settings.max_message_bytes, round(1000 * settings.keepalive_s)
-    return [
-        ("grpc.max_receive_message_length", size),
-        ("grpc.max_send_message_length", size),
-        ("grpc.so_reuseport", 0),  # a taken address must be an error
-        # Calls above it wait at the caller, with their deadlines running, until others have
-        # ended. gRPC protects itself from bursts that do not: near the limit it refuses some
-        # of them, with a bare UNAVAILABLE. So it is well above --max-caller-calls, whose
-        # refusals say why, and when to come back.
-        ("grpc.max_concurrent_streams", settings.max_connection_calls),
-        # Calls that gRPC has not yet handed to us wait there. From a thousand on it would
-        # answer some of them itself, with a bare CANCELLED; ours say why, and when to retry.
-        ("grpc.server.max_pending_requests", 1 << 16),
-        ("grpc.server.max_pending_requests_hard_limit", 1 << 17),
-        # A peer that is gone without a word (its machine, or the way to it) holds calls and
-        # watches. So a silent connection is asked, with or without calls, and closed when
-        # it does not answer; its calls are cancelled. It is the time of pings that counts
-        # (60 s if it is not given), and the keepalive's own has no effect as of gRPC 1.85.
-        ("grpc.keepalive_time_ms", asked_after),
-        ("grpc.keepalive_timeout_ms", asked_after),
-        ("grpc.http2.ping_timeout_ms", asked_after),
-        ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.max_pings_without_data", 0),  # no end to the asking
-        # Callers may ask too, but one that asks more often than this is sent away.
-        ("grpc.http2.min_ping_interval_without_data_ms", round(1000 * MIN_PING_S)),
-    ]
 
 
 def _spare_the_collector() -> None:

@@ -9,10 +9,9 @@ too, but would wrap the handler again at every call.)
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextvars import ContextVar
-from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 import structlog
@@ -74,7 +73,7 @@ class Guard:
         while (now := time.monotonic()) - self._refused_at < quiet_s and now - start < most_s:
             await asyncio.sleep(quiet_s / 5)
 
-    def around(self, server: grpc.aio.Server) -> "Guarded":
+    def around(self, server: "Server") -> "Guarded":
         """Where to add the handlers of services, instead of to the server itself."""
         return Guarded(self, server)
 
@@ -97,16 +96,31 @@ class Guard:
 
     def _awaiting(self, behaviour: Any, scope: str, metrics: CallMetrics) -> Any:
         async def call(request: Any, context: Any) -> Any:
-            async with _Call(self, scope, metrics, context):
-                return await behaviour(request, context)
+            here = _Call(self, metrics, context)
+            try:
+                here.enter(scope)
+                response = await behaviour(request, context)
+            except BaseException as error:
+                if not here.answered(error):
+                    raise
+                return None
+            here.end()
+            return response
 
         return call
 
     def _iterating(self, behaviour: Any, scope: str, metrics: CallMetrics) -> Any:
         async def call(request: Any, context: Any) -> AsyncIterator[Any]:
-            async with _Call(self, scope, metrics, context):
+            here = _Call(self, metrics, context)
+            try:
+                here.enter(scope)
                 async for response in behaviour(request, context):
                     yield response
+            except BaseException as error:
+                if not here.answered(error):
+                    raise
+                return
+            here.end()
 
         return call
 
@@ -143,63 +157,61 @@ class Guard:
 class _Call:
     """One call, from its arrival to its end, whatever that is."""
 
-    __slots__ = ("_caller", "_context", "_guard", "_metrics", "_scope", "_start")
+    __slots__ = ("_caller", "_context", "_guard", "_metrics", "_start")
 
-    def __init__(self, guard: Guard, scope: str, metrics: CallMetrics, context: Any) -> None:
-        self._guard, self._scope, self._metrics, self._context = guard, scope, metrics, context
+    def __init__(self, guard: Guard, metrics: CallMetrics, context: Any) -> None:
+        self._guard, self._metrics, self._context = guard, metrics, context
         self._caller: str | None = None
-
-    async def __aenter__(self) -> None:
         self._start = time.perf_counter()
-        self._metrics.begin()
-        try:
-            self._caller = self._guard.enter(self._scope, self._context)
-        except ServiceError as error:
-            await self._abort(error)
+        metrics.begin()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        del kind, traceback
-        if self._caller is not None:
-            self._guard.leave(self._caller)
-        if error is None:
-            self._end(grpc.StatusCode.OK)
-        elif isinstance(error, (asyncio.CancelledError, GeneratorExit)):
-            self._end(grpc.StatusCode.CANCELLED)
-        elif isinstance(error, ServiceError):
-            await self._abort(error)
-        elif isinstance(error, grpc.aio.AbortError):  # the servicer's own
-            self._end(self._context.code())
-        else:
+    def enter(self, scope: str) -> None:
+        """Raise ServiceError if it must stay out."""
+        self._caller = self._guard.enter(scope, self._context)
+
+    def answered(self, error: BaseException) -> bool:
+        """The call ended with this error. If it is ours, the caller is told; else it must go on."""
+        if isinstance(error, (asyncio.CancelledError, GeneratorExit)):
+            self.end(grpc.StatusCode.CANCELLED)
+            return False
+        if isinstance(error, grpc.aio.AbortError):  # the servicer's own
+            self.end(self._context.code())
+            return False
+        if not isinstance(error, ServiceError):
             log.error("call_failed", method=self._metrics.method, exc_info=error)
             must = f"{self._metrics.method}: must not fail so"
-            await self._abort(
-                Internal(f"{must}; got {type(error).__name__}, a fault of the server")
-            )
-
-    async def _abort(self, error: ServiceError) -> None:
+            error = Internal(f"{must}; got {type(error).__name__}, a fault of the server")
         code = CODES[error.code]
-        self._end(code)
+        self.end(code)
         status = status_pb2.Status(
             code=error.code, message=str(error), details=packed_details(error)
         )
+        # Not `abort`: its exception and gRPC's call hold each other, and the request with them,
+        # until the garbage collector comes. Under overload that would be most of the memory.
+        self._context.set_code(code)
+        self._context.set_details(str(error))
         self._context.set_trailing_metadata(
             (("grpc-status-details-bin", status.SerializeToString()),)
         )
-        await self._context.abort(code, str(error))
+        return True
 
-    def _end(self, code: grpc.StatusCode) -> None:
+    def end(self, code: grpc.StatusCode = grpc.StatusCode.OK) -> None:
+        """The call has ended."""
+        if self._caller is not None:
+            self._guard.leave(self._caller)
         self._metrics.end(code.name, time.perf_counter() - self._start)
+
+
+class Server(Protocol):
+    """Takes handlers, as a grpc.aio server does."""
+
+    def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler], /) -> None: ...
 
 
 class Guarded:
     """Takes handlers as a server does, for the functions `add_...Servicer_to_server`."""
 
-    def __init__(self, guard: Guard, server: grpc.aio.Server) -> None:
+    def __init__(self, guard: Guard, server: Server) -> None:
         self._guard, self._server = guard, server
 
     def add_generic_rpc_handlers(self, handlers: Iterable[grpc.GenericRpcHandler]) -> None:

@@ -189,7 +189,11 @@ class KHotService:
                 if request.reply is None:
                     self._batcher.withdraw(request.entries)
             if request.error is not None:
-                raise request.error
+                try:
+                    raise request.error
+                finally:
+                    # or both would hold each other, by the traceback, until a collection
+                    del request
             assert request.reply is not None
             return request.reply
 

@@ -160,7 +160,7 @@ class Batcher:
         """Queue the entries of one request, all or none; their listeners are told the rest.
 
         Raises:
-            QueueFull: more would wait than may wait.
+            QueueFull: more would be under way than may be.
             EngineUnavailable: there is no engine now.
         """
         if not self._lanes:
@@ -244,6 +244,7 @@ class Batcher:
 
     def _settle(self, lane: _Lane, result: BatchResult) -> None:
         batch = lane.batches.pop(result.id)
+        self.queue.release(batch.entries)
         slot, layout = batch.request.slot, batch.layout
         memory = lane.link.memory(slot, layout.size)
         batch.result, batch.end = result, self.clock()
@@ -286,6 +287,7 @@ class Batcher:
             lane.watch.cancel()
         died = EngineDied("engine: must live until it has answered; got one that died")
         for batch in lane.batches.values():
+            self.queue.release(batch.entries)
             for entry in batch.entries:
                 entry.tell(why or died)
             why = None  # the batch behind the one that is to blame may be tried again

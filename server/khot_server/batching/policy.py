@@ -29,15 +29,15 @@ Groups = Mapping[tuple[int, K], Mapping[E, None]]
 
 @dataclass(frozen=True)
 class Limits:
-    """How much may be in one batch, and how much may wait.
+    """How much may be in one batch, and how much may be under way.
 
     Attributes:
         batch_rows: rows of a batch.
         batch_elements: scores of a batch; an entry above it runs alone.
         ahead_elements: a batch prepared while another runs has at least so many. A
             smaller one is better filled than early: copying it takes no time.
-        queue_elements: scores that may wait.
-        tenant_elements: scores of one tenant that may wait.
+        queue_elements: scores that may wait or be with an engine.
+        tenant_elements: the same of one tenant.
         max_wait_s: how long an entry may wait for others to fill its batch.
         bulk_patience_s: how much later an interactive entry may come than a bulk entry
             and still go before it.

@@ -12,14 +12,18 @@ from khot_server.messages import Call
 class Queue:
     """What waits for an engine. Sums are kept, so nothing here grows with its length.
 
+    What an engine has counts against the limits until it is released: so they bound how long
+    whoever is let in must wait, whatever the batches are.
+
     Attributes:
         entries: how many wait.
         elements: their scores.
+        held: the scores of those that wait and those that an engine has.
     """
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.entries = self.elements = 0
+        self.entries = self.elements = self.held = 0
         self._groups: dict[tuple[int, Call], dict[Entry, None]] = {}
         self._of_tenant: Counter[str] = Counter()
 
@@ -27,45 +31,45 @@ class Queue:
         """Add the entries of one request, all or none.
 
         Raises:
-            QueueFull: more would wait than may.
-            InvalidArgument: they are more than may ever wait.
+            QueueFull: more would be held than may.
+            InvalidArgument: they are more than may ever be.
         """
         tenant, more = entries[0].tenant, sum(entry.elements for entry in entries)
-        for whose, waiting, most in (
-            ("", self.elements, self.limits.queue_elements),
+        for whose, held, most in (
+            ("", self.held, self.limits.queue_elements),
             (f" of {tenant!r}", self._of_tenant[tenant], self.limits.tenant_elements),
         ):
             if more > most:
-                must = f"at most {most} scores{whose} may wait"
+                must = f"at most {most} scores{whose} may be under way"
                 raise InvalidArgument("items", f"items: {must}; got {more} in one request")
-            if waiting + more > most:
+            if held + more > most:
                 raise QueueFull(
-                    f"queue: at most {most} scores{whose} may wait; "
-                    f"got {waiting} waiting and {more} more"
+                    f"queue: at most {most} scores{whose} may be under way; "
+                    f"got {held} under way and {more} more"
                 )
         for entry in entries:
             group = self._groups.setdefault((entry.priority, entry.item.call), {})
             group[entry] = None
-            self._count(entry, 1)
+            self.entries += 1
+            self.elements += entry.elements
+        self._hold(tenant, more)
 
     def discard(self, entries: Iterable[Entry]) -> None:
         """Remove those of the entries that still wait."""
-        for entry in entries:
-            key = entry.priority, entry.item.call
-            group = self._groups.get(key, {})
-            if entry not in group:
-                continue
-            del group[entry]
-            if not group:
-                del self._groups[key]
-            self._count(entry, -1)
+        self.release([entry for entry in entries if self._remove(entry)])
 
     def take(self, now: float, *, ahead: bool) -> Plan[Entry]:
-        """Remove and return the next batch, and what expired."""
+        """Remove and return the next batch, which is still held, and what expired."""
         taken = plan(self._groups, self.limits, now, ahead=ahead)
-        self.discard(taken.batch)
+        for entry in taken.batch:
+            self._remove(entry)
         self.discard(taken.expired)
         return taken
+
+    def release(self, entries: Iterable[Entry]) -> None:
+        """No engine has these entries of batches any more."""
+        for entry in entries:
+            self._hold(entry.tenant, -entry.elements)
 
     def clear(self) -> list[Entry]:
         """Remove and return everything."""
@@ -73,9 +77,21 @@ class Queue:
         self.discard(left)
         return left
 
-    def _count(self, entry: Entry, sign: int) -> None:
-        self.entries += sign
-        self.elements += sign * entry.elements
-        self._of_tenant[entry.tenant] += sign * entry.elements
-        if not self._of_tenant[entry.tenant]:
-            del self._of_tenant[entry.tenant]
+    def _remove(self, entry: Entry) -> bool:
+        """Whether it still waited."""
+        key = entry.priority, entry.item.call
+        group = self._groups.get(key)
+        if group is None or entry not in group:
+            return False
+        del group[entry]
+        if not group:
+            del self._groups[key]
+        self.entries -= 1
+        self.elements -= entry.elements
+        return True
+
+    def _hold(self, tenant: str, elements: int) -> None:
+        self.held += elements
+        held = self._of_tenant[tenant] = self._of_tenant[tenant] + elements
+        if not held:
+            del self._of_tenant[tenant]

@@ -44,7 +44,7 @@ class Link:
         (here, width), (there, _) = layout["scores"], layout["soft"]
         size = width * request.rows
         memory[there : there + size] = memory[here : here + size]
-        result = BatchResult(request.id, 1, "copy")
+        result = BatchResult(request.id, 1, algorithm="copy")
         asyncio.get_running_loop().call_soon(lambda: self.result(result))
 
     def close(self) -> None:

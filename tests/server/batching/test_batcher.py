@@ -674,16 +674,33 @@ async def test_nobody_is_given_up_once_there_is_an_engine_again(monkeypatch):
 
 @run
 async def test_a_full_queue_refuses_at_once_and_keeps_what_it_has():
-    room = Room(queue_elements=20)
+    """What the engine has counts too: it is time that who comes now would wait."""
+    room = Room(queue_elements=24)
     engine = await room.connect()
     room.submit()
     running = await engine.batch()
     fits = room.submit(5)
-    with pytest.raises(QueueFull, match="at most 20 scores may wait; got 20 waiting and 4 more"):
+    with pytest.raises(QueueFull, match="at most 24 .* under way; got 24 under way and 4 more"):
         room.submit()
     engine.answer(running)
+    fits_now = room.submit()
     engine.answer(await engine.batch())
-    assert fits.served and room.is_empty
+    engine.answer(await engine.batch())
+    assert fits.served and fits_now.served and room.is_empty
+
+
+@run
+async def test_what_a_lost_engine_had_makes_room():
+    room = Room(queue_elements=4)
+    engine, other = await room.connect(), await room.connect()
+    lost = room.submit()
+    await engine.batch()
+    engine.die()
+    await room.serving[engine]
+    assert isinstance(lost.error, EngineDied)
+    served = room.submit()
+    other.answer(await other.batch())
+    assert served.served and room.is_empty
 
 
 @run

@@ -21,7 +21,8 @@ def entry(rows: int = 1, n: int = 10, **of: Any) -> Entry:
 
 
 def is_empty(queue: Queue) -> bool:
-    return (queue.entries, queue.elements) == (0, 0) and not (queue._groups or queue._of_tenant)
+    sums = (queue.entries, queue.elements, queue.held)
+    return sums == (0, 0, 0) and not (queue._groups or queue._of_tenant)
 
 
 def test_what_is_pushed_is_taken_in_order_by_call():
@@ -30,8 +31,11 @@ def test_what_is_pushed_is_taken_in_order_by_call():
     queue.push([first, other, second])
     assert (queue.entries, queue.elements) == (3, 57)
     assert queue.take(1.0, ahead=False).batch == [first, second]
-    assert (queue.entries, queue.elements) == (1, 7)
+    assert (queue.entries, queue.elements, queue.held) == (1, 7, 57)
+    queue.release([first, second])
+    assert (queue.entries, queue.elements, queue.held) == (1, 7, 7)
     assert queue.take(1.0, ahead=False).batch == [other]
+    queue.release([other])
     assert is_empty(queue)
 
 
@@ -41,6 +45,8 @@ def test_what_expired_is_taken_out_with_the_batch():
     queue.push([late, live])
     taken = queue.take(1.0, ahead=False)
     assert (taken.batch, taken.expired) == ([live], [late])
+    assert queue.held == live.elements
+    queue.release([live])
     assert is_empty(queue)
 
 
@@ -74,12 +80,12 @@ def test_an_empty_queue_gives_nothing():
 def test_a_request_that_does_not_fit_is_refused_whole():
     queue = Queue(Limits(queue_elements=100))
     queue.push([entry(5), entry(3)])
-    must = "queue: at most 100 scores may wait; got 80 waiting and 30 more"
+    must = "queue: at most 100 scores may be under way; got 80 under way and 30 more"
     with pytest.raises(QueueFull, match=f"^{must}$"):
         queue.push([entry(1), entry(2)])
     assert (queue.entries, queue.elements) == (2, 80)
     queue.push([entry(2)])  # up to the limit
-    with pytest.raises(QueueFull, match="got 100 waiting and 10 more"):
+    with pytest.raises(QueueFull, match="got 100 under way and 10 more"):
         queue.push([entry(1)])
     queue.clear()
     assert is_empty(queue)
@@ -88,11 +94,15 @@ def test_a_request_that_does_not_fit_is_refused_whole():
 def test_a_tenant_who_floods_the_queue_leaves_room_for_others():
     queue = Queue(Limits(queue_elements=1000, tenant_elements=50))
     queue.push([entry(5, tenant="a")])
-    must = "queue: at most 50 scores of 'a' may wait; got 50 waiting and 10 more"
+    must = "queue: at most 50 scores of 'a' may be under way; got 50 under way and 10 more"
     with pytest.raises(QueueFull, match=f"^{must}$"):
         queue.push([entry(1, tenant="a")])
     queue.push([entry(5, tenant="b")])
-    assert len(queue.take(0.0, ahead=False).batch) == 2, "tenants share batches"
+    batch = queue.take(0.0, ahead=False).batch
+    assert len(batch) == 2, "tenants share batches"
+    with pytest.raises(QueueFull, match=f"^{must}$"):
+        queue.push([entry(1, tenant="a")])
+    queue.release(batch)
     queue.push([entry(1, tenant="a")])
 
 
@@ -106,7 +116,7 @@ def test_a_request_that_could_never_wait_is_not_told_to_come_again(waiting, limi
     queue = Queue(limits)
     if waiting:
         queue.push([entry(tenant="a")])
-    must = f"items: at most 50 scores{whose} may wait; got 60 in one request"
+    must = f"items: at most 50 scores{whose} may be under way; got 60 in one request"
     with pytest.raises(InvalidArgument, match=f"^{must}$") as caught:
         queue.push([entry(2, tenant="a"), entry(4, tenant="a")])
     assert caught.value.field == "items"
@@ -133,7 +143,11 @@ def test_the_sums_stay_right_whatever_happens(seed):
         batch_rows=20, batch_elements=300, queue_elements=2000, tenant_elements=900, max_wait_s=1.0
     )
     queue, waiting, now, refused = Queue(limits), dict[Entry, None](), 0.0, 0
+    batches: list[list[Entry]] = []
     seen: Counter[str] = Counter()
+
+    def held() -> list[Entry]:
+        return [*waiting, *(each for batch in batches for each in batch)]
 
     def push() -> None:
         nonlocal refused
@@ -149,8 +163,8 @@ def test_the_sums_stay_right_whatever_happens(seed):
             for _ in range(chance.randint(1, 4))
         ]
         more = sum(each.elements for each in request)
-        of_tenant = sum(each.elements for each in waiting if each.tenant == tenant)
-        fits = queue.elements + more <= limits.queue_elements
+        of_tenant = sum(each.elements for each in held() if each.tenant == tenant)
+        fits = queue.held + more <= limits.queue_elements
         fits = fits and of_tenant + more <= limits.tenant_elements
         try:
             queue.push(request)
@@ -172,23 +186,30 @@ def test_the_sums_stay_right_whatever_happens(seed):
         seen.update(batch=len(taken.batch), expired=len(taken.expired))
         for each in (*taken.batch, *taken.expired):
             del waiting[each]
+        batches.append(taken.batch)
+
+    def release() -> None:
+        if batches:
+            queue.release(batches.pop(0))
 
     def clear() -> None:
         assert set(queue.clear()) == set(waiting)
         waiting.clear()
+        while batches:
+            release()
         assert is_empty(queue)
 
     for _ in range(400):
-        (step,) = chance.choices([push, discard, take, clear], [60, 15, 20, 1])
+        (step,) = chance.choices([push, discard, take, release, clear], [60, 15, 20, 20, 1])
         step()
         now += chance.choice([0.0, 0.2])
         assert queue.entries == len(waiting)
         assert queue.elements == sum(each.elements for each in waiting)
         of_tenant = Counter[str]()
-        for each in waiting:
+        for each in held():
             of_tenant[each.tenant] += each.elements
+        assert queue.held == of_tenant.total()
         assert queue._of_tenant == of_tenant
         assert all(queue._groups.values()), "no group is empty"
     assert refused and seen["batch"] and seen["expired"]
-    queue.discard(list(waiting))
-    assert is_empty(queue)
+    clear()

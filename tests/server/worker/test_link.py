@@ -108,7 +108,7 @@ async def test_a_frame_larger_than_any_buffer_arrives_whole(link, theirs):
 async def test_results_cut_anywhere_arrive_whole_and_in_order(link, theirs):
     chance = random.Random(0)
     results = [
-        BatchResult(number, 5, "x" * chance.choice([0, 10, 300]), refusals={1: "é"})
+        BatchResult(number, 5, algorithm="x" * chance.choice([0, 10, 300]), refusals={1: "é"})
         for number in range(100)
     ]
     data = b"".join(result.encode() for result in results)
