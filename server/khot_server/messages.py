@@ -166,7 +166,8 @@ class BatchRequest(NamedTuple):
     @classmethod
     def decode(cls, body: bytes) -> "BatchRequest":
         """From a frame without its length."""
-        return cls(*_REQUEST.unpack_from(body), _call(body[_REQUEST.size :]))
+        number, slot, rows, items = _REQUEST.unpack_from(body)
+        return cls(number, slot, rows, items, _call(body[_REQUEST.size :]))
 
 
 _REQUEST = struct.Struct("<QQQQ")

@@ -87,14 +87,15 @@ def overload(
     with Ours(*load_overload.queue_flags(queue)) as ours:
         sustainable, points = load_overload.find_sustainable(ours, rate, effort)
         points += load_overload.beyond(ours, sustainable, effort)
-        queue_s = queue / sustainable
-        burst, musts = load_overload.burst(ours, sustainable, queue_s, effort)
+        burst, musts = load_overload.burst(ours, sustainable, queue, effort)
     show("load_overload", [point.row() for point in [*points, *burst]], out)
     if picture:
         seen = [
             Seen(p.phase.rate, p.accepted_p50_s, p.accepted_p99_s, p.refused_share) for p in points
         ]
-        picture.write_text(load_picture.svg(seen, sustainable, queue_s, load_overload.WHAT))
+        picture.write_text(
+            load_picture.svg(seen, sustainable, queue / sustainable, load_overload.WHAT)
+        )
     return musts
 
 

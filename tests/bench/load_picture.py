@@ -95,7 +95,7 @@ def grid(scale: Scale, sustainable: float, queue_s: float) -> Iterator[str]:
     yield element("line", x1=at, x2=at, y1=TOP, y2=bottom, **dashes)
     at = scale.y(queue_s)
     yield element("line", x1=LEFT, x2=right, y1=at, y2=at, **dashes)
-    yield note(f"a full queue: {queue_s:.2f} s of work", right, at - 5, text_anchor="end")
+    yield note(f"a full queue: {queue_s:.2f} s of work", LEFT + 6, at - 5)
 
 
 def milliseconds(seconds: float) -> str:

@@ -101,7 +101,7 @@ class App:
         names = [KHOT.full_name, JOBS.full_name, HEALTH.full_name, reflection.SERVICE_NAME]
         reflection.enable_server_reflection(names, guarded)  # type: ignore[arg-type]
         # open to everyone, for load balancers have no token
-        health_pb2_grpc.add_HealthServicer_to_server(self.health, listeners)
+        health_pb2_grpc.add_HealthServicer_to_server(self.health, listeners)  # type: ignore[arg-type]
         return listeners
 
     def bind(self) -> tuple[str, str]:

@@ -66,6 +66,7 @@ class Batch:
         entries: whose rows it has.
         layout: of its slot.
         start: when its entries left the queue.
+        due: when its time begins: then, or when the batch before it ended.
         end: when its result came.
         result: once it has come.
         iterations: rows by root-finding iterations, if there are roots.
@@ -75,6 +76,7 @@ class Batch:
     entries: list[Entry]
     layout: Layout
     start: float
+    due: float
     end: float = 0.0
     result: BatchResult | None = None
     iterations: dict[int, int] | None = None
@@ -232,7 +234,7 @@ class Batcher:
         slot, call = lane.free.pop(), entries[0].item.call
         rows = sum(entry.rows for entry in entries)
         request = BatchRequest(next(self._numbers), slot, rows, len(entries), call)
-        batch = Batch(request, entries, request.layout, now)
+        batch = Batch(request, entries, request.layout, now, now)
         lane.batches[request.id] = batch
         if lane.watch is None:
             self._watch(lane)
@@ -258,6 +260,8 @@ class Batcher:
                 entry.tell(Served(batch, memory, entry, first, result.refusals.get(index)))
             first += entry.rows
         lane.free.append(slot)
+        for behind in lane.batches.values():
+            behind.due = batch.end
         self._feed()
         self._observer.batch_done(batch)
 
@@ -265,15 +269,16 @@ class Batcher:
         """See that no batch takes too long: an engine that is stuck would hold its callers."""
         lane.watch = None
         now = self.clock()
-        ends = [batch.start + self._max_batch_s for batch in lane.batches.values()]
-        if not ends:
+        # they run in order, so the first is the one that runs
+        first = next(iter(lane.batches.values()), None)
+        if first is None:
             return
-        if min(ends) <= now:
+        if (end := first.due + self._max_batch_s) <= now:
             must = f"a batch must take at most {self._max_batch_s:g} s"
             self._gone(lane, BatchTooLong(f"engine: {must}; got one that takes longer"))
             return
         loop = asyncio.get_running_loop()
-        lane.watch = loop.call_later(min(ends) - now, self._watch, lane)
+        lane.watch = loop.call_later(end - now, self._watch, lane)
 
     def _gone(self, lane: _Lane, why: ServiceError | None = None) -> None:
         """The engine died, or is given up. It ends with its link."""

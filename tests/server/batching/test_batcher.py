@@ -170,7 +170,7 @@ class Room:
     @property
     def is_empty(self) -> bool:
         queue = self.batcher.queue
-        return (queue.entries, queue.elements) == (0, 0)
+        return (queue.entries, queue.elements, queue.held) == (0, 0, 0)
 
 
 async def turns() -> None:
@@ -372,10 +372,10 @@ async def test_a_thousand_callers_who_left_leave_an_empty_queue():
     callers = [room.submit(n=4 + number % 3) for number in range(1000)]
     for caller in callers:
         room.batcher.withdraw([caller.entry])
-    assert room.is_empty
+    assert room.batcher.queue.entries == 0
     engine.answer(running)
     await turns()
-    assert not engine.sent
+    assert room.is_empty and not engine.sent
 
 
 @run
@@ -599,6 +599,31 @@ async def test_a_batch_behind_one_that_takes_too_long_may_be_tried_again():
     await stuck.batch()
     await slow.done.wait()
     assert isinstance(slow.error, BatchTooLong) and isinstance(behind.error, EngineDied)
+
+
+@run
+async def test_the_time_of_a_batch_behind_another_begins_when_that_one_ends():
+    room = Room(max_batch_s=10.0, ahead_elements=4)
+    now = 0.0
+    room.batcher.clock = lambda: now
+    engine = await room.connect()
+    (lane,) = room.batcher._lanes
+    room.submit()
+    first = await engine.batch()
+    behind = room.submit()
+    second = await engine.batch()
+    now = 9.0
+    engine.answer(first)
+    now = 18.0  # long since it was sent
+    room.batcher._watch(lane)
+    assert not engine.closed
+    engine.answer(second)
+    assert behind.served
+    stuck = room.submit()
+    await engine.batch()
+    now = 28.0
+    room.batcher._watch(lane)
+    assert isinstance(stuck.error, BatchTooLong)
 
 
 @run

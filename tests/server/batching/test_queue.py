@@ -136,80 +136,94 @@ def test_a_row_counts_with_its_samples_and_even_without_a_result():
         assert queue.elements == 2 * elements
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_the_sums_stay_right_whatever_happens(seed):
-    chance = random.Random(seed)
-    limits = Limits(
+class Twin:
+    """A queue, and a plain record of what must be in it."""
+
+    LIMITS = Limits(
         batch_rows=20, batch_elements=300, queue_elements=2000, tenant_elements=900, max_wait_s=1.0
     )
-    queue, waiting, now, refused = Queue(limits), dict[Entry, None](), 0.0, 0
-    batches: list[list[Entry]] = []
-    seen: Counter[str] = Counter()
 
-    def held() -> list[Entry]:
-        return [*waiting, *(each for batch in batches for each in batch)]
+    def __init__(self, seed: int) -> None:
+        self.chance, self.now = random.Random(seed), 0.0
+        self.queue = Queue(self.LIMITS)
+        self.waiting: dict[Entry, None] = {}
+        self.batches: list[list[Entry]] = []
+        self.seen: Counter[str] = Counter()
 
-    def push() -> None:
-        nonlocal refused
+    def of_tenants(self) -> Counter[str]:
+        held: Counter[str] = Counter()
+        for each in (*self.waiting, *(each for batch in self.batches for each in batch)):
+            held[each.tenant] += each.elements
+        return held
+
+    def push(self) -> None:
+        chance, held = self.chance, self.of_tenants()
         tenant, priority = chance.choice("ab"), chance.choice([INTERACTIVE, BULK])
-        of = {"tenant": tenant, "priority": priority, "arrival": now}
         request = [
             entry(
                 chance.randint(1, 9),
                 chance.choice([1, 10, 20]),
-                deadline=now + chance.choice([2.0, 1e9]),
-                **of,
+                deadline=self.now + chance.choice([2.0, 1e9]),
+                tenant=tenant,
+                priority=priority,
+                arrival=self.now,
             )
             for _ in range(chance.randint(1, 4))
         ]
         more = sum(each.elements for each in request)
-        of_tenant = sum(each.elements for each in held() if each.tenant == tenant)
-        fits = queue.held + more <= limits.queue_elements
-        fits = fits and of_tenant + more <= limits.tenant_elements
+        fits = held.total() + more <= self.LIMITS.queue_elements
+        fits = fits and held[tenant] + more <= self.LIMITS.tenant_elements
         try:
-            queue.push(request)
+            self.queue.push(request)
         except QueueFull:
             assert not fits
-            refused += 1
+            self.seen["refused"] += 1
         else:
             assert fits
-            waiting.update(dict.fromkeys(request))
+            self.waiting.update(dict.fromkeys(request))
 
-    def discard() -> None:
-        leaving = chance.sample(list(waiting), min(len(waiting), chance.randint(0, 3)))
-        queue.discard([*leaving, entry()])
+    def discard(self) -> None:
+        most = min(len(self.waiting), self.chance.randint(0, 3))
+        leaving = self.chance.sample(list(self.waiting), most)
+        self.queue.discard([*leaving, entry()])
         for each in leaving:
-            del waiting[each]
+            del self.waiting[each]
 
-    def take() -> None:
-        taken = queue.take(now, ahead=chance.random() < 0.5)
-        seen.update(batch=len(taken.batch), expired=len(taken.expired))
+    def take(self) -> None:
+        taken = self.queue.take(self.now, ahead=self.chance.random() < 0.5)
+        self.seen.update(batch=len(taken.batch), expired=len(taken.expired))
         for each in (*taken.batch, *taken.expired):
-            del waiting[each]
-        batches.append(taken.batch)
+            del self.waiting[each]
+        self.batches.append(taken.batch)
 
-    def release() -> None:
-        if batches:
-            queue.release(batches.pop(0))
+    def release(self) -> None:
+        if self.batches:
+            self.queue.release(self.batches.pop(0))
 
-    def clear() -> None:
-        assert set(queue.clear()) == set(waiting)
-        waiting.clear()
-        while batches:
-            release()
-        assert is_empty(queue)
+    def clear(self) -> None:
+        assert set(self.queue.clear()) == set(self.waiting)
+        self.waiting.clear()
+        while self.batches:
+            self.release()
+        assert is_empty(self.queue)
 
-    for _ in range(400):
-        (step,) = chance.choices([push, discard, take, release, clear], [60, 15, 20, 20, 1])
+    def step(self) -> None:
+        steps = [self.push, self.discard, self.take, self.release, self.clear]
+        (step,) = self.chance.choices(steps, [60, 15, 20, 20, 1])
         step()
-        now += chance.choice([0.0, 0.2])
-        assert queue.entries == len(waiting)
-        assert queue.elements == sum(each.elements for each in waiting)
-        of_tenant = Counter[str]()
-        for each in held():
-            of_tenant[each.tenant] += each.elements
-        assert queue.held == of_tenant.total()
-        assert queue._of_tenant == of_tenant
+        self.now += self.chance.choice([0.0, 0.2])
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_sums_stay_right_whatever_happens(seed):
+    twin = Twin(seed)
+    for _ in range(400):
+        twin.step()
+        queue, held = twin.queue, twin.of_tenants()
+        assert queue.entries == len(twin.waiting)
+        assert queue.elements == sum(each.elements for each in twin.waiting)
+        assert queue.held == held.total()
+        assert queue._of_tenant == held
         assert all(queue._groups.values()), "no group is empty"
-    assert refused and seen["batch"] and seen["expired"]
-    clear()
+    assert twin.seen["refused"] and twin.seen["batch"] and twin.seen["expired"]
+    twin.clear()
