@@ -25,7 +25,7 @@ export BUF_CACHE_DIR := $(CURDIR)/$(VENV)/.cache/buf
 IN_TMP = tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; trap 'exit 130' INT TERM; export TMPDIR="$$tmp";
 PYTEST = $(BIN)/python -m pytest --basetemp="$$tmp/pytest" $(TESTS)
 # All tests on all cores; one corner, while working on it, in one process.
-CORES = $(if $(TESTS),,-n auto --dist loadgroup)
+CORES = $(if $(TESTS),,-n auto --dist loadgroup --no-loadscope-reorder)
 
 help:  ## List the commands.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

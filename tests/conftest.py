@@ -18,21 +18,30 @@ REQUIRE_ALL = os.environ.get("KHOT_REQUIRE_ALL") == "1"
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
 
-# The tests of a file that starts real servers share one process, and with it the server.
+# Where real servers are started.
 STARTS_SERVERS = ("server", "client", "e2e")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect, rather than skip, tests for a device that this machine does not have."""
+    """Deselect, rather than skip, tests for a device that this machine does not have.
+
+    Tests with servers come first, and what is short is left to fill the gaps at the end. Those
+    of a file that share one server share one process.
+    """
     for item in items:
-        if item.path.relative_to(TESTS).parts[0] in STARTS_SERVERS:
+        if starts_servers(item) and "server" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group(str(item.path)))
+    items.sort(key=starts_servers, reverse=True)
     if torch.cuda.is_available():
         return
     gpu = [item for item in items if item.get_closest_marker("gpu")]
     if gpu:
         config.hook.pytest_deselected(items=gpu)
         items[:] = [item for item in items if item not in gpu]
+
+
+def starts_servers(item: pytest.Item) -> bool:
+    return item.path.relative_to(TESTS).parts[0] in STARTS_SERVERS
 
 
 @pytest.hookimpl(wrapper=True)

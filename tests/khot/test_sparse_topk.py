@@ -399,7 +399,7 @@ def test_cuda_agrees_with_the_cpu():
 @pytest.mark.usefixtures("path")
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("p", [2.0, 4 / 3])
-@pytest.mark.parametrize("tau", [1e-38, 1e-42, 1e-100, 1e-300, 5e-324])
+@pytest.mark.parametrize("tau", [1e-38, 1e-300, 5e-324])
 def test_however_small_tau_is_it_is_the_hard_top_k_and_ties_share(dtype, p, tau):
     x = torch.tensor([[3.0, 1.0, 1.0, 1.0, 0.5, -2.0], [5.0, 4.0, 3.0, 2.0, 1.0, 0.0]], dtype=dtype)
     for scale in (1.0, 1e30, 1e-30):

@@ -125,7 +125,7 @@ def test_sigkill_of_one_process_is_survived(start, victim):
     """The service is whole again, the job goes on, and nothing is left of the dead."""
     before = shared_memory()
     server = start("--lease-s", "3", "--heartbeat-s", "0.5").wait_until_serving()
-    job = submit(server, epochs=40)
+    job = submit(server, epochs=20)
     wait_for_progress(server, job)
     old = server.pids()
     os.kill(old[victim], signal.SIGKILL)
