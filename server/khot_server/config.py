@@ -70,6 +70,9 @@ class Settings(BaseSettings):
     spare_engine: bool = Field(
         True, description="have one more engine loaded, for when one dies; some 150 MB"
     )
+    warm_attempts: bool = Field(
+        True, description="keep torch loaded for jobs too, so that they begin at once"
+    )
 
     # batches
     max_batch_rows: int = Field(4096, gt=0, description="rows that share a batch")

@@ -231,6 +231,7 @@ class Supervisor:
             "--device": settings.devices[0],
             "--lease-s": settings.lease_s,
             "--heartbeat-s": settings.heartbeat_s,
+            "--warm": int(settings.warm_attempts),
         }
         runner = await self._start_tied("runner", "khot_server.jobs.runner", "--bell-fd", arguments)
         # Kept here too, for the next API process: a runner outlives the one it rings.

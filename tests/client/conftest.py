@@ -11,7 +11,7 @@ from khot_client import Client
 @pytest.fixture(scope="session")
 def server() -> Iterator[str]:
     """The address of a server; that it ends with exit code 0 is checked when it stops."""
-    with running_server() as running:
+    with running_server("--warm-attempts", "true") as running:
         yield running.address
 
 

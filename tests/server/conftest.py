@@ -10,7 +10,8 @@ from processes import Server
 @pytest.fixture(scope="package")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One server for all tests that leave it as they found it."""
-    running = Server(tmp_path_factory.mktemp("state")).wait_until_serving()
+    state = tmp_path_factory.mktemp("state")
+    running = Server(state, "--warm-attempts", "true").wait_until_serving()
     try:
         yield running
         assert running.stop() == 0

@@ -42,8 +42,8 @@ class Server:
     def __init__(self, state_dir: Path, *arguments: str, **environment: str) -> None:
         command = [sys.executable, "-m", "khot_server", "--state-dir", str(state_dir)]
         flags = ("--address", "127.0.0.1:0", "--metrics-address", "127.0.0.1:0")
-        # most servers here live for seconds, and would load torch twice
-        flags += ("--spare-engine", "false")
+        # most servers here live for seconds, and would load torch three times
+        flags += ("--spare-engine", "false", "--warm-attempts", "false")
         ours = {name: value for name, value in os.environ.items() if name not in THEIRS}
         self.process = subprocess.Popen(
             [*command, *flags, *arguments],

@@ -1,7 +1,8 @@
 """How an attempt comes to run: the seam between the runner and where the work is done.
 
-Here an attempt is a child process, in a fresh interpreter (threads of OpenMP do not
-survive a fork). Another launcher may put it on another machine.
+Here an attempt is a process of its own: forked by the nursery, which has torch loaded, or, where
+there is none or it is still loading, spawned in a fresh interpreter. Another launcher may put it
+on another machine.
 """
 
 import contextlib
@@ -11,7 +12,12 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Protocol
 
+import structlog
+
 from khot_server.jobs.messages import Order, Report, Stop
+from khot_server.jobs.nursery import Nursery, NurseryLost, in_words
+
+log = structlog.get_logger()
 
 # How long an attempt that has said its last word may take to exit.
 EXIT_S = 5.0
@@ -46,27 +52,81 @@ class Launcher(Protocol):
 
 
 class LocalLauncher:
-    """Runs each attempt in a child process."""
+    """Runs each attempt in a process of its own.
+
+    Args:
+        warm: whether to keep a nursery, so that attempts begin at once.
+    """
+
+    def __init__(self, *, warm: bool = False) -> None:
+        self._warm = warm and sys.platform == "linux"
+        self._nursery = Nursery() if self._warm else None
 
     def launch(self, order: Order) -> Attempt:
         """Start an attempt."""
-        return LocalAttempt(order)
+        # One connection is all: it carries the order, a wish to stop and the reports, and
+        # each side sees at its end that the other is gone.
+        ours, theirs = Pipe()
+        with theirs:
+            return LocalAttempt(self._process(theirs.fileno()), ours, order)
+
+    def close(self) -> None:
+        """End the nursery."""
+        if self._nursery is not None:
+            self._nursery.close()
+
+    def _process(self, descriptor: int) -> "Process":
+        if self._nursery is not None:
+            try:
+                return self._nursery.fork(descriptor)
+            except NurseryLost:
+                if self._nursery.lost:
+                    loaded = self._nursery.loaded
+                    log.warning("nursery_lost", loaded=loaded)
+                    self._nursery.close()
+                    # one that could not load here never will
+                    self._nursery = Nursery() if loaded else None
+        return Spawned(descriptor)
+
+
+class Process(Protocol):
+    """Where an attempt runs."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def kill(self) -> None: ...
+
+    def wait(self, timeout_s: float | None) -> str | None:
+        """Return how it ended, in words; None if it has not."""
+
+
+class Spawned:
+    """A process in a fresh interpreter."""
+
+    def __init__(self, descriptor: int) -> None:
+        command = [sys.executable, "-m", "khot_server.jobs.attempt", str(descriptor)]
+        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(descriptor,))
+        self.pid = self._process.pid
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def wait(self, timeout_s: float | None) -> str | None:
+        try:
+            return in_words(self._process.wait(timeout_s))
+        except subprocess.TimeoutExpired:
+            return None
 
 
 class LocalAttempt:
-    """An attempt in a child process."""
+    """An attempt in a process of this machine."""
 
-    def __init__(self, order: Order) -> None:
-        # One connection is all: it carries the order, a wish to stop and the reports, and
-        # each side sees at its end that the other is gone.
-        self.connection, theirs = Pipe()
-        with theirs:
-            descriptor = theirs.fileno()
-            command = [sys.executable, "-m", "khot_server.jobs.attempt", str(descriptor)]
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, pass_fds=(descriptor,)
-            )
-        self.name = f"pid {self._process.pid}"
+    def __init__(
+        self, process: Process, connection: "Connection[Order | Stop, Report]", order: Order
+    ) -> None:
+        self.connection, self._process = connection, process
+        self.name = f"pid {process.pid}"
         self._send(order)
 
     def stop(self) -> None:
@@ -76,13 +136,12 @@ class LocalAttempt:
         self._process.kill()
 
     def wait(self) -> str:
-        try:
-            status = self._process.wait(EXIT_S)
-        except subprocess.TimeoutExpired:
+        how = self._process.wait(EXIT_S)
+        if how is None:
             self._process.kill()
-            status = self._process.wait()
+            how = self._process.wait(None)
         self.connection.close()
-        return f"killed by signal {-status}" if status < 0 else f"exited with status {status}"
+        return str(how)
 
     def _send(self, message: Order | Stop) -> None:
         # If it is gone, the end of its reports will tell.

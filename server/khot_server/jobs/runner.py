@@ -224,15 +224,17 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--lease-s", type=float, default=30.0)
     parser.add_argument("--heartbeat-s", type=float, default=5.0)
+    parser.add_argument("--warm", type=int, choices=(0, 1), default=0)
     parser.add_argument("--lifeline-fd", type=int, required=True)
     parser.add_argument("--bell-fd", type=int)
     given = parser.parse_args()
     logs.configure("runner")
     # Ctrl-C goes to the whole group; the supervisor decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    launcher = LocalLauncher(warm=bool(given.warm))
     runner = Runner(
         JobStore(given.state_dir / DATABASE_NAME),
-        LocalLauncher(),
+        launcher,
         given.state_dir,
         device=given.device,
         lease_s=given.lease_s,
@@ -244,6 +246,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: runner.stop())
     log.info("runner_started", device=given.device)
     runner.run()
+    launcher.close()
     log.info("runner_stopped")
 
 
