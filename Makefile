@@ -18,14 +18,17 @@ INSTALLED := $(VENV)/.installed
 NATIVE := $(VENV)/.native
 
 # No __pycache__ among the sources, no cache in the home directory.
-export PYTHONDONTWRITEBYTECODE := 1
+export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/.cache/python
+unexport PYTHONDONTWRITEBYTECODE
 export BUF_CACHE_DIR := $(CURDIR)/$(VENV)/.cache/buf
 
 # Begins a recipe that may leave temporary files anywhere: they all go.
 IN_TMP = tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; trap 'exit 130' INT TERM; export TMPDIR="$$tmp";
 PYTEST = $(BIN)/python -m pytest --basetemp="$$tmp/pytest" $(TESTS)
-# All tests on all cores; one corner, while working on it, in one process.
-CORES = $(if $(TESTS),,-n auto --dist loadgroup --no-loadscope-reorder)
+# All tests, on half as many processes more than there are cores, for those with servers wait a
+# lot; one corner, while working on it, in one process.
+PROCESSES = $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) * 3 / 2 )))
+CORES = $(if $(TESTS),,-n $(PROCESSES) --dist loadgroup --no-loadscope-reorder)
 
 help:  ## List the commands.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -54,7 +54,10 @@ def test_the_demo_chooses_ten_telling_pixels(demo, tmp_path):
     assert left_behind(tmp_path) == ([], [])
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)],
+)
 def test_an_interrupted_demo_leaves_nothing_behind(demo, tmp_path, number, code):
     for line in demo.stdout:
         if line.startswith("job "):

@@ -115,7 +115,9 @@ def test_a_stopped_engine_is_replaced_and_its_calls_fail(start):
     assert not alive(stopped) and server.engines() != [stopped]
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.slow)]
+)
 def test_a_spare_takes_the_place_of_an_engine_that_is_lost(start, number):
     server = start("--spare-engine", "true").wait_until_serving()
     wait_until(lambda: len(server.engines()) == 2, "the spare")
