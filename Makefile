@@ -25,10 +25,8 @@ export BUF_CACHE_DIR := $(CURDIR)/$(VENV)/.cache/buf
 # Begins a recipe that may leave temporary files anywhere: they all go.
 IN_TMP = tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; trap 'exit 130' INT TERM; export TMPDIR="$$tmp";
 PYTEST = $(BIN)/python -m pytest --basetemp="$$tmp/pytest" $(TESTS)
-# All tests, on half as many processes more than there are cores, for those with servers wait a
-# lot; one corner, while working on it, in one process.
-PROCESSES = $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) * 3 / 2 )))
-CORES = $(if $(TESTS),,-n $(PROCESSES) --dist loadgroup --no-loadscope-reorder)
+# All tests on all cores; one corner, while working on it, in one process.
+CORES = $(if $(TESTS),,-n auto --dist loadgroup --no-loadscope-reorder)
 
 help:  ## List the commands.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -1,7 +1,9 @@
 """Learn which k features a classifier needs.
 
-A mask is drawn for each example in each step (`khot.pi_st`), and the mask logits
-learn with the network, at a higher rate: their gradient is the small one. All that
+A mask is drawn for each example in each step, and the mask logits learn with the
+network, at a higher rate: their gradient is the small one. An estimator that learns from
+the values of losses gets that of each example, less the mean of the others' in the batch,
+which does not depend on the example's own mask. All that
 is random comes from three seeds made of the config's one: initial weights, order
 (by epoch), and masks (by the index of the example in the whole training).
 """
@@ -14,7 +16,8 @@ from torch.nn import functional
 
 from khot import _random
 from khot._checks import refuse
-from khot.models import FeatureSelector
+from khot.estimators import with_losses
+from khot.models.feature_selector import ESTIMATORS, FeatureSelector
 from khot.training.loop import Callbacks, Checkpoint, Examples, Task, run
 
 _WHO = "train_feature_selector"
@@ -32,6 +35,8 @@ class FeatureSelectionConfig:
         learning_rate: Adam's for the network.
         mask_learning_rate: Adam's for the mask logits.
         tau: temperature of the mask.
+        last_tau: the same at the end, reached by equal factors; None: it stays.
+        estimator: of the mask's gradient, one of `khot.models.feature_selector.ESTIMATORS`.
         seed: of initialisation, order and masks.
     """
 
@@ -42,6 +47,8 @@ class FeatureSelectionConfig:
     learning_rate: float = 1e-2
     mask_learning_rate: float = 7e-2
     tau: float = 1.0
+    last_tau: float | None = None
+    estimator: str = "pi_st"
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -51,8 +58,12 @@ class FeatureSelectionConfig:
                 refuse(who, f"{name} must be an integer of at least 1", repr(value))
         if not isinstance(self.hidden, tuple) or not all(map(_is_positive_integer, self.hidden)):
             refuse(who, "hidden must be a tuple of integers of at least 1", repr(self.hidden))
-        for name in ("learning_rate", "mask_learning_rate", "tau"):
+        if self.estimator not in ESTIMATORS:
+            refuse(who, f"estimator must be one of {', '.join(ESTIMATORS)}", repr(self.estimator))
+        for name in ("learning_rate", "mask_learning_rate", "tau", "last_tau"):
             value = getattr(self, name)
+            if name == "last_tau" and value is None:
+                continue
             if isinstance(value, bool) or not isinstance(value, (int, float)):
                 refuse(who, f"{name} must be a number", repr(value))
             # beyond, Adam's step is no float32; where it merely diverges, training says so
@@ -60,6 +71,12 @@ class FeatureSelectionConfig:
                 refuse(who, f"{name} must be in (0, 1e30]", repr(value))
         if not isinstance(self.seed, int) or not -(2**63) <= self.seed < 2**64:
             refuse(who, "seed must be an integer of 64 bits", repr(self.seed))
+
+    def tau_at(self, share: float) -> float:
+        """Return the temperature when this share of the training is done."""
+        if self.last_tau is None:
+            return self.tau
+        return float(self.tau ** (1 - share) * self.last_tau**share)
 
 
 @dataclass(frozen=True)
@@ -145,18 +162,28 @@ class _FeatureSelection(Task):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             model = FeatureSelector(
-                n, classes, self.config.k, hidden=self.config.hidden, tau=self.config.tau
+                n,
+                classes,
+                self.config.k,
+                hidden=self.config.hidden,
+                tau=self.config.tau,
+                estimator=self.config.estimator,
             )
         return model.to(self.train.x.device)
 
-    def loss(self, step: int) -> tuple[Tensor, Tensor]:
+    def loss(self, step: int) -> tuple[Tensor, Tensor | None]:
         epoch, batch = divmod(step, self.steps_per_epoch)
         size = self.config.batch_size
         rows = self._order(epoch)[batch * size : (batch + 1) * size]
         seeds = _random.row_seeds(self.mask_seed, len(rows), first=step * size)
+        self.selector.tau = self.config.tau_at(step / (self.epochs * self.steps_per_epoch))
         masks, diagnostics = self.selector.draw(len(rows), seeds=seeds)
-        out = self.selector.classify(self.train.x[rows], masks)
-        return functional.cross_entropy(out, self.train.y[rows]), diagnostics.iterations
+        seen = masks.detach() if self.selector.needs_loss else masks
+        out = self.selector.classify(self.train.x[rows], seen)
+        losses = functional.cross_entropy(out, self.train.y[rows], reduction="none")
+        if self.selector.needs_loss:
+            losses = with_losses(masks, losses, baseline=_means_of_others(losses.detach()))
+        return losses.mean(), None if diagnostics is None else diagnostics.iterations
 
     def _order(self, epoch: int) -> Tensor:
         """The order of the examples in this epoch; the last one asked for is kept."""
@@ -174,6 +201,11 @@ class _FeatureSelection(Task):
             loss = functional.cross_entropy(out, self.test.y)
             accuracy = (out.argmax(-1) == self.test.y).double().mean()
         return {"test_loss": float(loss), "test_accuracy": float(accuracy)}
+
+
+def _means_of_others(losses: Tensor) -> Tensor:
+    """For each loss the mean of all others; 0 for one alone."""
+    return (losses.sum() - losses) / max(len(losses) - 1, 1)
 
 
 def _is_positive_integer(value: object) -> bool:

@@ -112,7 +112,7 @@ class Task(ABC):
     steps_per_epoch: int
 
     @abstractmethod
-    def loss(self, step: int) -> tuple[Tensor, Tensor]:
+    def loss(self, step: int) -> tuple[Tensor, Tensor | None]:
         """Return the loss of step `step`, from 0, and the iterations of the rows it solved."""
 
     @abstractmethod
@@ -166,7 +166,8 @@ def _advance(task: Task, step: int, tally: _Tally) -> None:
     if not all(bool(p.isfinite().all()) for p in task.model.parameters()):
         raise Diverged(f"{task.who}: parameters must stay finite; got others at step {step + 1}")
     tally.losses.append(value)
-    tally.iterations.update(iterations.flatten().tolist())
+    if iterations is not None:
+        tally.iterations.update(iterations.flatten().tolist())
 
 
 def _refuse_divergence(task: Task, step: int, values: Any) -> None:

@@ -182,10 +182,12 @@ def test_the_busy_time_of_a_machine_leaves_idleness_out(load, tmp_path):
 
 def test_the_cpu_time_of_this_process_grows_and_is_that_of_its_threads(load):
     watch, me = load("watch"), os.getpid()
-    before = watch.cpu_s(me)
-    while watch.cpu_s(me) < before + 0.1:
+    # a process also has the time of threads that have ended
+    before, of_ended = watch.cpu_s(me), watch.cpu_s(me) - sum(watch.thread_cpu_s(me).values())
+    while watch.cpu_s(me) < before + 0.5:
         math.factorial(2000)
-    assert sum(watch.thread_cpu_s(me).values()) == pytest.approx(watch.cpu_s(me), abs=0.2)
+    threads = sum(watch.thread_cpu_s(me).values())
+    assert threads + of_ended == pytest.approx(watch.cpu_s(me), abs=0.2)
     assert watch.rss_bytes(me) > 1 << 20
 
 
@@ -252,8 +254,8 @@ def test_the_picture_shows_every_load_and_stays_on_its_card(load):
     assert {"1x", "200/s", "5x", "1000/s"} <= texts
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)  # a score of short runs, and it shares the cores with other tests
-@pytest.mark.xdist_group("servers")
 def test_load_benchmark_runs(tmp_path, monkeypatch):
     out, picture = tmp_path / "out", tmp_path / "picture.svg"
     script = HERE / "load_grpc.py"

@@ -8,6 +8,7 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
+from khot.models.feature_selector import ESTIMATORS
 from khot.training import (
     Callbacks,
     Checkpoint,
@@ -16,6 +17,7 @@ from khot.training import (
     FeatureSelectionConfig,
     train_feature_selector,
 )
+from khot.training.feature_selection import _means_of_others
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 INFORMATIVE = (4, 9, 17)
@@ -183,6 +185,39 @@ def test_the_informative_features_are_found():
     assert len(result.scores) == 20 and result.test_accuracy > 0.9
 
 
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_every_estimator_of_k_of_n_finds_them(estimator):
+    """But the one that never draws: it keeps what it begins with, and sees nothing else."""
+    slow = estimator in ("score_function", "ncpss")
+    config = dataclasses.replace(CONFIG, estimator=estimator, epochs=40 if slow else 15)
+    recorder = Recorder()
+    result = train_feature_selector(config, TRAIN, TEST, callbacks=recorder)
+    assert (result.features == INFORMATIVE) == (estimator != "st_topk")
+    solved = any(report.iterations for report in recorder.reports)
+    assert solved == (estimator == "pi_st")
+
+
+@pytest.mark.parametrize("estimator", ["score_function", "simple", "gumbel_sigmoid"])
+def test_with_any_estimator_a_resumed_training_is_the_same_to_the_bit(estimator):
+    config = dataclasses.replace(CONFIG, estimator=estimator, last_tau=0.3)
+    wanted, stopped = train_feature_selector(config, TRAIN, TEST), Recorder(21)
+    assert train_feature_selector(config, TRAIN, TEST, callbacks=stopped) is None
+    resume = stored(stopped.checkpoints[-1])
+    assert train_feature_selector(config, TRAIN, TEST, resume=resume) == wanted
+
+
+def test_the_temperature_goes_to_its_end_by_equal_factors():
+    config = dataclasses.replace(CONFIG, tau=8.0, last_tau=0.5)
+    assert [config.tau_at(share) for share in (0, 0.25, 0.5, 1)] == pytest.approx([8, 4, 2, 0.5])
+    assert CONFIG.tau_at(0.7) == 1.0
+
+
+def test_the_baseline_of_an_example_is_the_mean_loss_of_the_others():
+    losses = torch.tensor([1.0, 2.0, 6.0])
+    assert _means_of_others(losses).tolist() == [4.0, 3.5, 1.5]
+    assert _means_of_others(losses[:1]).tolist() == [0.0]
+
+
 def test_digits_by_ten_pixels():
     digits = load_digits()
     order = torch.randperm(1797, generator=torch.Generator().manual_seed(0))
@@ -220,6 +255,9 @@ def test_a_huge_learning_rate_is_divergence():
         ({"hidden": (0,)}, r"hidden must be a tuple of integers of at least 1; got \(0,\)"),
         ({"learning_rate": 0.0}, "learning_rate must be in \\(0, 1e30\\]; got 0.0"),
         ({"mask_learning_rate": "1"}, "mask_learning_rate must be a number; got '1'"),
+        ({"last_tau": 0}, r"last_tau must be in \(0, 1e30\]; got 0"),
+        ({"estimator": "magic"}, "estimator must be one of pi_st, .*; got 'magic'"),
+        ({"estimator": "reinmax"}, "estimator must be one of pi_st, .*; got 'reinmax'"),
         ({"tau": math.nan}, "tau must be in .*; got nan"),
         ({"seed": 2**64}, "seed must be an integer of 64 bits; got"),
         ({"seed": 0.5}, "seed must be an integer of 64 bits; got 0.5"),

@@ -215,6 +215,7 @@ def sources(monkeypatch, tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_all_variants_are_built_and_nothing_else_is_left(sources):
     before = set(sources.iterdir())

@@ -135,9 +135,16 @@ def test_refused(row, case):
         function(scores)
 
 
-@pytest.mark.parametrize(
-    ("row", "case"), [pair for pair in OF_VALUES if pair.values[0].kind == "relaxation"]
-)
+# Compiling takes long: all values for one of them, and two for the others.
+COMPILED = [
+    pair
+    for pair in OF_VALUES
+    if pair.values[0].name == "sigmoid_topk"
+    or (pair.values[0].kind == "relaxation" and pair.id.endswith(("-NaN", "-k > n")))
+]
+
+
+@pytest.mark.parametrize(("row", "case"), COMPILED)
 def test_values_are_refused_when_compiled_and_mapped(row, case, path):
     if path == "torch":
         return  # what is compiled does not depend on the path

@@ -120,7 +120,16 @@ def test_training_reports_its_root_finding_too(server):
 # what happens when X dies
 
 
-@pytest.mark.parametrize("victim", [*PROCESSES, "attempt"])
+# of the runner and the attempt without a service around them: jobs/test_runner_processes.py
+@pytest.mark.parametrize(
+    "victim",
+    [
+        "api",
+        "engine",
+        pytest.param("runner", marks=pytest.mark.slow),
+        pytest.param("attempt", marks=pytest.mark.slow),
+    ],
+)
 def test_sigkill_of_one_process_is_survived(start, victim):
     """The service is whole again, the job goes on, and nothing is left of the dead."""
     before = shared_memory()
