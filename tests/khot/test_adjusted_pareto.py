@@ -19,8 +19,12 @@ def test_equal_probabilities_are_drawn_as_pareto_draws_them():
 
 
 def test_others_are_not(generator):
-    pi, seeds = khot.sigmoid_topk(torch.randn(500, 12, generator=generator), 3), khot.row_seeds(0, 500)
-    assert not torch.equal(khot.adjusted_pareto(pi, seeds=seeds), khot.pareto(pi, seeds=seeds))
+    """The two differ in about one row of two hundred."""
+    rows = 5000
+    pi = khot.sigmoid_topk(torch.randn(rows, 12, generator=generator), 3)
+    seeds = khot.row_seeds(0, rows)
+    other = khot.adjusted_pareto(pi, seeds=seeds) != khot.pareto(pi, seeds=seeds)
+    assert 5 <= int(other.any(-1).sum()) <= 100
 
 
 @pytest.mark.parametrize(("n", "k"), [(10, 5), (20, 5)])
