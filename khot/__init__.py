@@ -24,6 +24,7 @@ from khot._random import row_seeds, seeds_of_items
 from khot.distributions import KSubset
 from khot.estimators import (
     gumbel_sigmoid,
+    gumbel_sigmoid_with_diagnostics,
     imle,
     ncpss,
     pi_st,
@@ -82,6 +83,7 @@ __all__ = [
     "brewer",
     "conditional_poisson",
     "gumbel_sigmoid",
+    "gumbel_sigmoid_with_diagnostics",
     "gumbel_topk",
     "imle",
     "iterated_poisson",

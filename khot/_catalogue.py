@@ -5,10 +5,10 @@ promise, so none can skip them.
 """
 
 from khot._operators import Design, Estimator, Operator, Relaxation
-from khot.estimators.gumbel_sigmoid import gumbel_sigmoid
+from khot.estimators.gumbel_sigmoid import gumbel_sigmoid, gumbel_sigmoid_with_diagnostics
 from khot.estimators.imle import imle
 from khot.estimators.ncpss import ncpss
-from khot.estimators.pi_st import pi_st
+from khot.estimators.pi_st import pi_st, pi_st_with_diagnostics
 from khot.estimators.pi_st2 import pi_st2
 from khot.estimators.pi_st_implicit import pi_st_implicit
 from khot.estimators.reinmax import reinmax
@@ -19,7 +19,7 @@ from khot.estimators.st_gumbel_softmax import st_gumbel_softmax
 from khot.estimators.st_topk import st_topk
 from khot.relaxations.renorm_sigmoid_topk import renorm_sigmoid_topk
 from khot.relaxations.sequential_softmax_topk import sequential_softmax_topk
-from khot.relaxations.sigmoid_topk import sigmoid_topk
+from khot.relaxations.sigmoid_topk import sigmoid_topk, sigmoid_topk_with_diagnostics
 from khot.relaxations.soft_topk import soft_topk
 from khot.relaxations.softmax_topk import softmax_topk
 from khot.relaxations.sorted_soft_topk import sorted_soft_topk
@@ -42,6 +42,7 @@ ROWS: tuple[Operator, ...] = (
     Relaxation(
         name="sigmoid_topk",
         function=sigmoid_topk,
+        with_diagnostics=sigmoid_topk_with_diagnostics,
         reference="Differentiable Top-k, Equation 9",
         capped=True,
         order_preserving=True,
@@ -250,6 +251,7 @@ ROWS: tuple[Operator, ...] = (
     Estimator(
         name="pi_st",
         function=pi_st,
+        with_diagnostics=pi_st_with_diagnostics,
         reference="Differentiable Top-k, Algorithm 1",
         law="pivotal",
         hard=True,
@@ -363,6 +365,7 @@ ROWS: tuple[Operator, ...] = (
     Estimator(
         name="gumbel_sigmoid",
         function=gumbel_sigmoid,
+        with_diagnostics=gumbel_sigmoid_with_diagnostics,
         reference="Differentiable Top-k, Algorithm 3",
         law="gumbel_topk",
         hard=False,

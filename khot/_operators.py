@@ -13,6 +13,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from khot._checks import refuse
+from khot._solve import Diagnostics
 
 Option = bool | int | float | str
 
@@ -31,6 +32,7 @@ class Operator:
         kernels: those in C that do its work on CPU tensors; none if torch operations do.
         lacks: what a user of it should know it does not have; may be empty.
         tau_keyword: what it calls its temperature, if it has one.
+        with_diagnostics: the function that also says how each row was solved, if there is one.
     """
 
     kind: ClassVar[str]
@@ -46,6 +48,7 @@ class Operator:
     kernels: tuple[str, ...] = ()
     lacks: str = ""
     tau_keyword: str = "tau"
+    with_diagnostics: Callable[..., tuple[Tensor, Diagnostics]] | None = None
 
     def __post_init__(self) -> None:
         who = f"registry row {self.name!r}"
@@ -69,6 +72,10 @@ class Operator:
                 refuse(who, f"docstring must have the section {section}", "one without it")
         if not self.reference:
             refuse(who, "reference must say where the operator is defined", "nothing")
+        if self.with_diagnostics is not None:
+            takes, got = _arguments(self.function), _arguments(self.with_diagnostics)
+            if got != takes:
+                refuse(who, f"with_diagnostics must take {takes}, as the function does", str(got))
 
     @cached_property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
@@ -104,6 +111,11 @@ class Operator:
     def summary(self) -> str:
         """The first line of the function's docstring."""
         return (self.function.__doc__ or "").strip().splitlines()[0]
+
+
+def _arguments(function: Callable[..., object]) -> inspect.Signature:
+    """What the function takes: its signature without what it returns."""
+    return inspect.signature(function).replace(return_annotation=inspect.Signature.empty)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -235,11 +235,6 @@ def _uniform(high: Tensor, low: Tensor) -> Tensor:
     return (2 * bits + 1).to(work_dtype(bits)) * 2.0**-53
 
 
-def permutations(seeds: Tensor, n: int, *, sample: int = 0) -> Tensor:
-    """Return a random order of 0, ..., n - 1 for each seed, int64 of shape (R, n)."""
-    return _sorted(words(seeds, n, sample=sample))
-
-
 def _sorted(keys: Tensor) -> Tensor:
     """The indices in the order of the words.
 

@@ -36,23 +36,36 @@ def relax(
 ) -> Tensor:
     """The map, for the public function `who`, which the messages name."""
     if solver == "halley" and (given := plain_arguments(who, x, k, tau, dim)):
-        p = _plain(*given, who) if differentiated(*given) else native.values(*given)
+        p = _plain(*given, who, None) if differentiated(*given) else native.values(*given)
         return unflattened(p, x, dim) if p is not None else refused(who, *given)
     rows, k, tau = flattened(who, x, k, tau, dim)
     return unflattened(_solve(rows, k, tau, who, solver)[0], x, dim)
 
 
 def relax_with_diagnostics(
-    who: str, x: Tensor, k: Number, tau: Number, dim: int, *, solver: str = "halley"
+    who: str,
+    x: Tensor,
+    k: Number,
+    tau: Number,
+    dim: int,
+    *,
+    solver: str = "halley",
+    shape: torch.Size | None = None,
 ) -> tuple[Tensor, Diagnostics]:
-    """The same, and how each row was solved."""
+    """The same, and how each row was solved, in this shape; None: that of x without `dim`."""
     given = plain_arguments(who, x, k, tau, dim) if solver == "halley" else None
     if given is not None and not differentiated(*given):
-        p, *found = native.forward(*given, _rows_of(x, dim)) or refused(who, *given)
+        wanted = _rows_of(x, dim) if shape is None else shape
+        p, *found = native.forward(*given, wanted) or refused(who, *given)
+        return unflattened(p, x, dim), Diagnostics(*found)
+    columns: list[Tensor] = []
+    if given is not None:
+        p = _plain(*given, who, columns)
     else:
-        p, *columns = _solve(*flattened(who, x, k, tau, dim), who, solver)
-        found = [column.detach().reshape(_rows_of(x, dim)) for column in columns]
-    return unflattened(p, x, dim), Diagnostics(*found)
+        p, *watched = _solve(*flattened(who, x, k, tau, dim), who, solver)
+        columns = [column.detach() for column in watched]
+    wanted = _rows_of(x, dim) if shape is None else shape
+    return unflattened(p, x, dim), Diagnostics(*(column.reshape(wanted) for column in columns))
 
 
 def _rows_of(x: Tensor, dim: int) -> torch.Size:
@@ -76,12 +89,20 @@ def _solve(x: Tensor, k: Tensor, tau: Tensor, who: str, solver: str) -> Solved:
 class _Plain(torch.autograd.Function):
     """(x, k, tau) -> p on the kernel alone, as `_plain.py` has it.
 
-    For higher derivatives it goes the general way again.
+    To `columns`, if they are wanted, it appends c, iterations, residual and fallback. For higher
+    derivatives it goes the general way again.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, k: Number, tau: Number, who: str) -> Tensor:
-        p, ctx.c = native.relax(x, k, tau) or refused(who, x, k, tau)
+    def forward(
+        ctx: Any, x: Tensor, k: Number, tau: Number, who: str, columns: list[Tensor] | None
+    ) -> Tensor:
+        if columns is None:
+            p, ctx.c = native.relax(x, k, tau) or refused(who, x, k, tau)
+        else:
+            p, *found = native.forward(x, k, tau, (len(x), 1)) or refused(who, x, k, tau)
+            columns += found
+            ctx.c = found[0]
         ctx.who = who
         save(ctx, k, tau, x, p)
         return p
@@ -89,14 +110,14 @@ class _Plain(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
         x, p, k, tau = saved(ctx, 2)
-        _, needs_k, needs_tau, _ = ctx.needs_input_grad
+        _, needs_k, needs_tau, *_ = ctx.needs_input_grad
         if not torch.is_grad_enabled() and native.accepts(g):
             needs = {"needs_k": needs_k, "needs_tau": needs_tau}
-            return *native.backward(g, x, k, tau, ctx.c, p=p, **needs), None
+            return *native.backward(g, x, k, tau, ctx.c, p=p, **needs), None, None
         k, tau = _checks.column_of(k, x), _checks.column_of(tau, x)
         c = _eager(x, k, tau, ctx.who, "halley")[1] if torch.is_grad_enabled() else ctx.c
         grad_x, grad_k, grad_tau = backward(g, None, x, k, tau, c)
-        return grad_x, grad_k if needs_k else None, grad_tau if needs_tau else None, None
+        return grad_x, grad_k if needs_k else None, grad_tau if needs_tau else None, None, None
 
 
 _plain = plain_apply(_Plain)

@@ -65,6 +65,8 @@ MOST_ANCHORS, NEAR = 8, 1024
 class Diagnostics:
     """How each row of a relaxation was solved; every field has the shape of the rows.
 
+    Of an estimator that relaxes every sample on its own, after num_samples if that is given.
+
     Attributes:
         c: the shift, float64; -inf where k = 0 and +inf where every unit is taken.
         iterations: how often the row was summed, int32; 0 where k leaves no choice.
@@ -77,6 +79,21 @@ class Diagnostics:
     iterations: Tensor
     residual: Tensor
     fallback: Tensor
+
+    @property
+    def converged(self) -> Tensor:
+        """Whether the residual is at most 1e-5, bool.
+
+        The sum of a row grows by at most min(k, n - k) times what the shift does, so a row above
+        it is further from its root than the solver's last step may be.
+        """
+        return self.residual <= LAST_STEP
+
+    def hardest(self) -> "Diagnostics":
+        """Of samples along the first dimension, for each row the one of the most iterations."""
+        at = self.iterations.argmax(0, keepdim=True)
+        fields = (self.c, self.iterations, self.residual, self.fallback)
+        return Diagnostics(*(field.gather(0, at).squeeze(0) for field in fields))
 
 
 @dataclass

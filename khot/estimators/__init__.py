@@ -1,6 +1,6 @@
 """Gradients through a hard draw, one file per estimator."""
 
-from khot.estimators.gumbel_sigmoid import gumbel_sigmoid
+from khot.estimators.gumbel_sigmoid import gumbel_sigmoid, gumbel_sigmoid_with_diagnostics
 from khot.estimators.imle import imle
 from khot.estimators.losses import with_losses
 from khot.estimators.ncpss import ncpss
@@ -16,6 +16,7 @@ from khot.estimators.st_topk import st_topk
 
 __all__ = [
     "gumbel_sigmoid",
+    "gumbel_sigmoid_with_diagnostics",
     "imle",
     "ncpss",
     "pi_st",

@@ -14,10 +14,12 @@ import torch
 from torch import Tensor
 
 from khot import _checks
-from khot._sigmoid import relax
+from khot._sigmoid import relax, relax_with_diagnostics
+from khot._solve import Diagnostics
 from khot.estimators._common import (
     Draws,
     Number,
+    Rows,
     largest,
     perturbed,
     prepared,
@@ -82,8 +84,33 @@ def gumbel_sigmoid(
         Differentiable Top-k: from one-hot to k-hot, Algorithm 3.
     """
     drawn = Draws(num_samples=num_samples, dim=dim, generator=generator, seeds=seeds)
-    hard = _checks.check_flag("gumbel_sigmoid", "hard", hard)
-    rows = prepared("gumbel_sigmoid", logits, k, tau, **drawn, whole_k=hard)
-    x = perturbed(rows)
+    rows, x = _noisy(logits, k, tau, hard, drawn)
     p = relax(rows.who, x, rows.k, rows.tau, -1)
     return rows.shaped(straight_through(largest(x, rows), p) if hard else p)
+
+
+def gumbel_sigmoid_with_diagnostics(
+    logits: Tensor,
+    k: Number,
+    *,
+    tau: Number = 1.0,
+    hard: bool = False,
+    num_samples: int | None = None,
+    dim: int = -1,
+    generator: torch.Generator | None = None,
+    seeds: Tensor | None = None,
+) -> tuple[Tensor, Diagnostics]:
+    """Return `gumbel_sigmoid` of the same arguments, and how each row of each sample was solved."""
+    drawn = Draws(num_samples=num_samples, dim=dim, generator=generator, seeds=seeds)
+    rows, x = _noisy(logits, k, tau, hard, drawn)
+    shape = logits.movedim(dim, -1).shape[:-1]
+    shape = shape if num_samples is None else torch.Size((num_samples, *shape))
+    p, solved = relax_with_diagnostics(rows.who, x, rows.k, rows.tau, -1, shape=shape)
+    return rows.shaped(straight_through(largest(x, rows), p) if hard else p), solved
+
+
+def _noisy(logits: Tensor, k: Number, tau: Number, hard: bool, drawn: Draws) -> tuple[Rows, Tensor]:
+    """The checked rows, and their scores with noise."""
+    hard = _checks.check_flag("gumbel_sigmoid", "hard", hard)
+    rows = prepared("gumbel_sigmoid", logits, k, tau, **drawn, whole_k=hard)
+    return rows, perturbed(rows)

@@ -15,8 +15,6 @@ At k = 1 it is the categorical straight-through estimator with marginals sigma_1
 which is not softmax: of two units it is softmax(logits / 2).
 """
 
-import dataclasses
-
 import torch
 from torch import Tensor
 
@@ -99,8 +97,6 @@ def pi_st_with_diagnostics(
     """Return `pi_st` of the same arguments, and how each row of pi was solved."""
     drawn = Draws(num_samples=num_samples, dim=dim, generator=generator, seeds=seeds)
     rows = prepared("pi_st", logits, k, tau, **drawn)
-    pi, solved = relax_with_diagnostics(rows.who, rows.logits, rows.k, rows.tau, -1)
     shape = logits.movedim(dim, -1).shape[:-1]
-    columns = (getattr(solved, field.name) for field in dataclasses.fields(solved))
-    z = rows.shaped(straight_through(rows.draw(pivotal, pi), pi))
-    return z, Diagnostics(*(column.reshape(shape) for column in columns))
+    pi, solved = relax_with_diagnostics(rows.who, rows.logits, rows.k, rows.tau, -1, shape=shape)
+    return rows.shaped(straight_through(rows.draw(pivotal, pi), pi)), solved

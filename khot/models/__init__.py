@@ -1,5 +1,7 @@
 """Networks with k-hot layers, one file per network."""
 
 from khot.models.feature_selector import FeatureSelector
+from khot.models.files import load, save
+from khot.models.vae import KHotVAE
 
-__all__ = ["FeatureSelector"]
+__all__ = ["FeatureSelector", "KHotVAE", "load", "save"]

@@ -1,11 +1,14 @@
 """Training loops with callbacks for progress, checkpoints and stopping; no server needed."""
 
+from khot.training.data import Examples, Split, split, split_rows
 from khot.training.feature_selection import (
     FeatureSelectionConfig,
     FeatureSelectionResult,
     train_feature_selector,
 )
-from khot.training.loop import Callbacks, Checkpoint, Diverged, Examples, Progress
+from khot.training.loop import Callbacks, Checkpoint, Diverged, Progress
+from khot.training.roots import Roots
+from khot.training.vae import UnlabelledSplit, VAEConfig, VAEResult, evaluate_vae, train_vae
 
 __all__ = [
     "Callbacks",
@@ -15,5 +18,14 @@ __all__ = [
     "FeatureSelectionConfig",
     "FeatureSelectionResult",
     "Progress",
+    "Roots",
+    "Split",
+    "UnlabelledSplit",
+    "VAEConfig",
+    "VAEResult",
+    "evaluate_vae",
+    "split",
+    "split_rows",
     "train_feature_selector",
+    "train_vae",
 ]

@@ -1,212 +1,124 @@
-"""Learn which k features a classifier needs.
+"""Learn which features a network needs; `_selection.py` says how."""
 
-A mask is drawn for each example in each step, and the mask logits learn with the
-network, at a higher rate: their gradient is the small one. An estimator that learns from
-the values of losses gets that of each example, less the mean of the others' in the batch,
-which does not depend on the example's own mask. All that
-is random comes from three seeds made of the config's one: initial weights, order
-(by epoch), and masks (by the index of the example in the whole training).
-"""
-
-from dataclasses import asdict, dataclass
+import warnings
+from dataclasses import dataclass, field
+from typing import cast
 
 import torch
-from torch import Tensor
-from torch.nn import functional
 
-from khot import _random
 from khot._checks import refuse
-from khot.estimators import with_losses
-from khot.models.feature_selector import ESTIMATORS, FeatureSelector
-from khot.training.loop import Callbacks, Checkpoint, Examples, Task, run
+from khot.models.feature_selector import FeatureSelector
+from khot.training._selection import REFERENCES, SELECTION, WHO, Selection, measure, stages_of
+from khot.training._selection_config import FeatureSelectionConfig
+from khot.training.data import Split
+from khot.training.loop import Callbacks, Checkpoint, run
 
-_WHO = "train_feature_selector"
-
-
-@dataclass(frozen=True, kw_only=True)
-class FeatureSelectionConfig:
-    """How to train; with the data, it decides every bit of the result.
-
-    Attributes:
-        k: features to choose, from 1 to all.
-        epochs: passes over the training data.
-        batch_size: examples in a step.
-        hidden: widths of the network's hidden layers.
-        learning_rate: Adam's for the network.
-        mask_learning_rate: Adam's for the mask logits.
-        tau: temperature of the mask.
-        last_tau: the same at the end, reached by equal factors; None: it stays.
-        estimator: of the mask's gradient, one of `khot.models.feature_selector.ESTIMATORS`.
-        seed: of initialisation, order and masks.
-    """
-
-    k: int
-    epochs: int = 30
-    batch_size: int = 64
-    hidden: tuple[int, ...] = (64,)
-    learning_rate: float = 1e-2
-    mask_learning_rate: float = 7e-2
-    tau: float = 1.0
-    last_tau: float | None = None
-    estimator: str = "pi_st"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        who = "FeatureSelectionConfig"
-        for name in ("k", "epochs", "batch_size"):
-            if not _is_positive_integer(value := getattr(self, name)):
-                refuse(who, f"{name} must be an integer of at least 1", repr(value))
-        if not isinstance(self.hidden, tuple) or not all(map(_is_positive_integer, self.hidden)):
-            refuse(who, "hidden must be a tuple of integers of at least 1", repr(self.hidden))
-        if self.estimator not in ESTIMATORS:
-            refuse(who, f"estimator must be one of {', '.join(ESTIMATORS)}", repr(self.estimator))
-        for name in ("learning_rate", "mask_learning_rate", "tau", "last_tau"):
-            value = getattr(self, name)
-            if name == "last_tau" and value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, (int, float)):
-                refuse(who, f"{name} must be a number", repr(value))
-            # beyond, Adam's step is no float32; where it merely diverges, training says so
-            if not 0 < value <= 1e30:
-                refuse(who, f"{name} must be in (0, 1e30]", repr(value))
-        if not isinstance(self.seed, int) or not -(2**63) <= self.seed < 2**64:
-            refuse(who, "seed must be an integer of 64 bits", repr(self.seed))
-
-    def tau_at(self, share: float) -> float:
-        """Return the temperature when this share of the training is done."""
-        if self.last_tau is None:
-            return self.tau
-        return float(self.tau ** (1 - share) * self.last_tau**share)
+__all__ = ["FeatureSelectionConfig", "FeatureSelectionResult", "train_feature_selector"]
 
 
 @dataclass(frozen=True)
 class FeatureSelectionResult:
     """What was learned.
 
+    Metrics are `loss` (cross-entropy, or the mean squared error) and `accuracy`, or `rmse` and
+    `r2`, in the units of y, of the network with the chosen features only.
+
     Attributes:
-        features: the k chosen, ascending.
-        scores: the mask logit of every feature.
-        test_loss: cross-entropy on the test examples, with the chosen features only.
-        test_accuracy: share of the test examples classified correctly, likewise.
+        features: those chosen, ascending.
+        k: how many they are.
+        scores: the mask logit of every feature; -inf of those that are constant.
+        inclusion_probabilities: of every feature to be drawn, by these, at the end of the choice
+            (`FeatureSelector.inclusion_probabilities`).
+        constant: the features that are constant in the training examples.
+        test: metrics on the test examples.
+        validation: metrics on the validation examples.
+        references: metrics on the test examples of the same network trained on other features:
+            `all`, and `random`, k of them; empty if not wanted.
+        stability: how far the choice had settled: the mean Jaccard similarity between it
+            and those after each epoch of the last quarter of its learning, 1 if none differs.
+        epochs_run: how many epochs there were, without those of the references.
+        best_epoch: after which of them the model was kept, from 1.
+        model: what was trained, in evaluation mode; it takes x as it is.
     """
 
     features: tuple[int, ...]
+    k: int
     scores: tuple[float, ...]
-    test_loss: float
-    test_accuracy: float
+    inclusion_probabilities: tuple[float, ...]
+    constant: tuple[int, ...]
+    test: dict[str, float]
+    validation: dict[str, float]
+    references: dict[str, dict[str, float]]
+    stability: float
+    epochs_run: int
+    best_epoch: int
+    model: FeatureSelector = field(compare=False, repr=False)
 
 
 def train_feature_selector(
     config: FeatureSelectionConfig,
-    train: Examples,
-    test: Examples,
+    split: Split,
     *,
     resume: Checkpoint | None = None,
     callbacks: Callbacks | None = None,
 ) -> FeatureSelectionResult | None:
     """Train a `khot.models.FeatureSelector`; return what it chose, or None if it was stopped.
 
+    Features that are constant in the training examples are never chosen; a warning names them.
+
     Args:
         config: how to train.
-        train: the examples to learn from.
-        test: held out; measured with the k largest mask logits at each epoch's end.
+        split: the examples.
         resume: a checkpoint of a training with this config on data of these shapes:
             it goes on from there, bit for bit as if it had never stopped.
         callbacks: who is told of progress and checkpoints, and may stop it.
 
     Raises:
-        ValueError: train and test do not fit each other or k, or resume is not a
-            checkpoint of this training.
+        ValueError: the examples do not fit the objective or k, all features are constant, or
+            resume is not a checkpoint of this training.
         Diverged: a loss or a parameter is no longer finite.
     """
-    n = train.x.shape[1]
-    if test.x.shape[1] != n:
-        refuse(_WHO, f"test must have the {n} features of train", str(test.x.shape[1]))
-    if config.k > n:
-        refuse(_WHO, f"k must be in [1, {n}], the number of features", str(config.k))
-    task = _FeatureSelection(config, train, test)
-    if not run(task, resume=resume, callbacks=callbacks or Callbacks()):
+    split.train.of(config.objective)
+    _refuse_sparse_classes(split)
+    first = Selection(config, split)
+    constant = tuple(first.selector.constant.nonzero().flatten().tolist())
+    if constant:
+        names = ", ".join(map(str, constant))
+        warnings.warn(f"{WHO}: constant features are never chosen; got {names}", stacklevel=2)
+    stages = stages_of(first)
+    outcomes = run(stages, resume=resume, callbacks=callbacks or Callbacks())
+    if outcomes is None:
         return None
-    chosen, scores = task.selector.chosen(), task.selector.logits.detach()
-    return FeatureSelectionResult(tuple(chosen.tolist()), tuple(scores.tolist()), **task.evaluate())
+    outcome, selector = outcomes[SELECTION], first.selector.eval()
+    others = {
+        name: cast(FeatureSelector, outcomes[stage].task.model)
+        for name, stage in REFERENCES.items()
+        if stage in outcomes
+    }
+    with torch.no_grad():
+        scores, probabilities = selector.scores(), selector.inclusion_probabilities()
+    features = tuple(selector.chosen().tolist())
+    return FeatureSelectionResult(
+        features=features,
+        k=len(features),
+        scores=tuple(scores.tolist()),
+        inclusion_probabilities=tuple(probabilities.tolist()),
+        constant=constant,
+        test=measure(selector, split.test),
+        validation=measure(selector, split.validation),
+        references={name: measure(other, split.test) for name, other in others.items()},
+        stability=first.stability(outcome.epochs),
+        epochs_run=outcome.epochs,
+        best_epoch=outcome.epoch,
+        model=selector,
+    )
 
 
-class _FeatureSelection(Task):
-    def __init__(self, config: FeatureSelectionConfig, train: Examples, test: Examples) -> None:
-        self.config, self.train, self.test = config, train, test
-        weights, order, masks = _random.row_seeds(config.seed, 3)
-        self.order_seed, self.mask_seed = order.reshape(1), int(masks)
-        self.selector = self._selector(int(weights))
-        super().__init__(
-            who=_WHO,
-            identity={
-                "kind": "feature_selection",
-                "config": asdict(config),
-                "shapes": [list(examples.x.shape) for examples in (train, test)],
-            },
-            model=self.selector,
-            optimizer=torch.optim.Adam(
-                [
-                    {"params": self.selector.network.parameters(), "lr": config.learning_rate},
-                    {"params": [self.selector.logits], "lr": config.mask_learning_rate},
-                ]
-            ),
-            epochs=config.epochs,
-            steps_per_epoch=-(-len(train.x) // config.batch_size),
+def _refuse_sparse_classes(split: Split) -> None:
+    """Refuse labels that are no numbers of classes: each of them would get an output."""
+    parts = (split.train.y, split.validation.y, split.test.y)
+    most, m = max(int(y.max()) for y in parts), sum(map(len, parts))
+    if not split.train.y.is_floating_point() and most >= m:
+        refuse(
+            WHO, f"y must number the classes from 0, so be less than the {m} examples", str(most)
         )
-
-    def _selector(self, seed: int) -> FeatureSelector:
-        n = self.train.x.shape[1]
-        classes = int(max(self.train.y.max(), self.test.y.max())) + 1
-        # torch's layers take their first weights from the global generator only
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            model = FeatureSelector(
-                n,
-                classes,
-                self.config.k,
-                hidden=self.config.hidden,
-                tau=self.config.tau,
-                estimator=self.config.estimator,
-            )
-        return model.to(self.train.x.device)
-
-    def loss(self, step: int) -> tuple[Tensor, Tensor | None]:
-        epoch, batch = divmod(step, self.steps_per_epoch)
-        size = self.config.batch_size
-        rows = self._order(epoch)[batch * size : (batch + 1) * size]
-        seeds = _random.row_seeds(self.mask_seed, len(rows), first=step * size)
-        self.selector.tau = self.config.tau_at(step / (self.epochs * self.steps_per_epoch))
-        masks, diagnostics = self.selector.draw(len(rows), seeds=seeds)
-        seen = masks.detach() if self.selector.needs_loss else masks
-        out = self.selector.classify(self.train.x[rows], seen)
-        losses = functional.cross_entropy(out, self.train.y[rows], reduction="none")
-        if self.selector.needs_loss:
-            losses = with_losses(masks, losses, baseline=_means_of_others(losses.detach()))
-        return losses.mean(), None if diagnostics is None else diagnostics.iterations
-
-    def _order(self, epoch: int) -> Tensor:
-        """The order of the examples in this epoch; the last one asked for is kept."""
-        if self._kept is None or self._kept[0] != epoch:
-            order = _random.permutations(self.order_seed, len(self.train.x), sample=epoch)
-            self._kept = epoch, order[0]
-        return self._kept[1]
-
-    _kept: tuple[int, Tensor] | None = None
-
-    def evaluate(self) -> dict[str, float]:
-        self.selector.eval()
-        with torch.no_grad():
-            out = self.selector(self.test.x)
-            loss = functional.cross_entropy(out, self.test.y)
-            accuracy = (out.argmax(-1) == self.test.y).double().mean()
-        return {"test_loss": float(loss), "test_accuracy": float(accuracy)}
-
-
-def _means_of_others(losses: Tensor) -> Tensor:
-    """For each loss the mean of all others; 0 for one alone."""
-    return (losses.sum() - losses) / max(len(losses) - 1, 1)
-
-
-def _is_positive_integer(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

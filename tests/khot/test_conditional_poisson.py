@@ -53,14 +53,11 @@ def test_draws_follow_the_fitted_law(pi):
     errors = (pairs * (1 - pairs) / DRAWS).clamp(min=0).sqrt()
     assert bool(((z.T @ z / DRAWS - pairs).abs() <= 5 * errors + 1e-9).all())
     code = 2.0 ** torch.arange(len(pi), dtype=torch.float64)
-    counts = ((z @ code).unsqueeze(-1) == subsets @ code).double().mean(0)
-    assert float(counts.sum()) == pytest.approx(1, abs=1e-12)
-    assert bool(((counts - p).abs() <= 5 * (p * (1 - p) / DRAWS).sqrt() + 1e-9).all())
-
-
-@pytest.mark.parametrize("name", ["ten units", "ten sharp units"])
-def test_a_million_draws_at_five_standard_errors(name):
-    testing.check_inclusion(conditional_poisson, LAWS[name], draws=1_000_000)
+    counts = (z @ code).long().bincount(minlength=2 ** len(pi))[(subsets @ code).long()]
+    assert int(counts.sum()) == DRAWS
+    assert bool(
+        ((counts.double() / DRAWS - p).abs() <= 5 * (p * (1 - p) / DRAWS).sqrt() + 1e-9).all()
+    )
 
 
 def test_as_it_stands_the_law_is_simples_and_not_pi():

@@ -47,12 +47,11 @@ def test_inclusion_probabilities_are_pi_where_promised(row, pi):
         testing.check_inclusion(many(row), pi, draws=30_000)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(("n", "k"), [(1, 0), (1, 1), (2, 1), (9, 9), (50, 7), (784, 50)])
-def test_size_is_fixed_where_promised(row, n, k, dtype):
+def test_size_is_fixed_where_promised(row, n, k):
     if row.fixed_size:
-        pi = probabilities(n, k=k).to(dtype)
-        testing.check_fixed_size(many(row), pi, draws=100)
+        for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
+            testing.check_fixed_size(many(row), probabilities(n, k=k).to(dtype), draws=100)
 
 
 @pytest.mark.parametrize("off", [-9e-7, -3e-9, 3e-9, 9e-7])
@@ -79,21 +78,18 @@ def test_no_choice_is_left(row, pi, wanted):
     assert torch.equal(z, torch.tensor(wanted).double().expand(1000, -1))
 
 
-@pytest.mark.parametrize("n", [5, 77, 784])
+@pytest.mark.parametrize("n", [5, 77, 391])
 def test_a_row_depends_on_its_seed_and_pi_alone(row, n):
     pi, seeds = probabilities(8, n, k=3).float(), khot.row_seeds(5, 8)
     if not row.whole_k:
         pi[::3, 0] *= 0.5  # these need a phantom unit, the others do not
     whole = row.function(pi, seeds=seeds)
-    assert torch.equal(row.function(pi, seeds=seeds), whole)
-    for b in (0, 4, 7):
-        assert torch.equal(row.function(pi[b], seeds=seeds[b]), whole[b])
-    chunks = [row.function(pi[i : i + 3], seeds=seeds[i : i + 3]) for i in (0, 3, 6)]
-    assert torch.equal(torch.cat(chunks), whole)
+    assert torch.equal(row.function(pi[0], seeds=seeds[0]), whole[0])
+    assert torch.equal(row.function(pi[1:], seeds=seeds[1:]), whole[1:])
 
 
 def test_a_row_is_the_same_anywhere_in_a_large_batch_at_any_number_of_threads(row):
-    n, rows = 67, 997  # vector loops and threads end in the middle of rows
+    n, rows = 67, 541  # more than torch gives one thread; those and vectors end in mid-row
     pi, seeds = probabilities(rows, n, k=20), khot.row_seeds(1, rows)
     before = torch.get_num_threads()
     try:
@@ -211,34 +207,10 @@ def test_there_is_no_gradient(row):
 
 
 HALF = torch.tensor([0.5, 0.5])
+# beside those of test_refusals
 REFUSALS = {
-    "a list": ([0.5, 0.5], {}, TypeError, "pi must be a torch.Tensor; got list"),
-    "integers": (torch.ones(3).long(), {}, TypeError, "pi must be one of .*; got int64"),
-    "a scalar": (torch.tensor(1.0), {}, ValueError, "pi must have at least one dimension"),
-    "no units": (torch.empty(2, 0), {}, ValueError, "at least one entry along dim"),
-    "no such dim": (HALF, {"dim": 1}, ValueError, r"dim must be in \[-1, 0\]"),
-    "NaN": (torch.tensor([1, torch.nan]), {}, ValueError, r"pi must be in \[0, 1\]; got"),
-    "-inf": (torch.tensor([1, -torch.inf]), {}, ValueError, r"pi must be in \[0, 1\]; got"),
-    "below 0": (torch.tensor([1.1, -0.1]), {}, ValueError, "another value in 1 of 1 rows"),
-    "above 1": (torch.tensor([[1.5, 0.5], [1, 0]]), {}, ValueError, "in 1 of 2 rows"),
-    "both": (HALF, {"seeds": torch.tensor(1), "generator": torch.Generator()}, ValueError, "both"),
-    "a seed": (HALF, {"seeds": 1}, TypeError, "seeds must be a torch.Tensor; got int"),
-    "float seeds": (HALF, {"seeds": torch.ones(())}, TypeError, "seeds must be int64; got float32"),
-    "more seeds": (HALF, {"seeds": torch.arange(2)}, ValueError, r"shape \(\); got shape \(2,\)"),
+    "one of two rows": (torch.tensor([[1.5, 0.5], [1, 0]]), {}, ValueError, "in 1 of 2 rows"),
     "logits in a list": ([0.5], {"k": 1}, TypeError, "logits must be a torch.Tensor; got list"),
-    "NaN logits": (
-        torch.tensor([1, torch.nan]),
-        {"k": 1},
-        ValueError,
-        "must hold finite numbers or -inf; got NaN or",
-    ),
-    "k > n": (HALF, {"k": 3}, ValueError, r"k must be in \[0, n\].*; got k = 3 for n = 2"),
-    "k > unmasked": (torch.tensor([1, -torch.inf]), {"k": 2}, ValueError, r"k must be in \[0, n\]"),
-    "k < 0": (HALF, {"k": -1}, ValueError, r"k must be in \[0, n\]"),
-    "k of words": (HALF, {"k": "2"}, TypeError, "k must be a number or a tensor; got str"),
-    "many k": (HALF, {"k": torch.ones(2)}, ValueError, "k must broadcast to the rows"),
-    "half a sample": (HALF, {"num_samples": 0.5}, TypeError, "num_samples must be an integer"),
-    "samples < 0": (HALF, {"num_samples": -1}, ValueError, r"num_samples must be in .*; got -1"),
 }
 FRACTIONS = {
     "one row": (

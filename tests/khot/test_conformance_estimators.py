@@ -133,7 +133,7 @@ def test_seeds_make_draws_the_same_alone_in_a_batch_and_in_chunks(estimator):
     assert torch.equal(estimator(logits, k, seeds=seeds), whole)
     chunks = [estimator(logits[b : b + 3], k, seeds=seeds[b : b + 3]) for b in (0, 3, 6)]
     assert torch.equal(torch.cat(chunks), whole)
-    for b in range(8):
+    for b in (0, 3, 7):
         assert torch.equal(estimator(logits[b], k, seeds=seeds[b]), whole[b])
 
 

@@ -115,3 +115,28 @@ def test_an_offset_does_not_round_the_noise_away():
 def test_hard_must_be_true_or_false():
     with pytest.raises(TypeError, match="^gumbel_sigmoid: hard must be True or False; got int"):
         khot.gumbel_sigmoid(torch.zeros(3), 1, hard=1)
+
+
+@pytest.mark.parametrize("hard", [False, True])
+@pytest.mark.parametrize("samples", [None, 3])
+def test_diagnostics_are_those_of_the_relaxed_samples(hard, samples):
+    logits, seeds = normal(8, 30), khot.row_seeds(0, 8)
+    options = {"tau": 0.5, "hard": hard, "num_samples": samples, "seeds": seeds}
+    z, diagnostics = khot.gumbel_sigmoid_with_diagnostics(logits, 4, **options)
+    assert torch.equal(z, khot.gumbel_sigmoid(logits, 4, **options))
+    x = noisy(logits, seeds, samples or 1)
+    wanted = khot.sigmoid_topk_with_diagnostics(x if samples else x[0], 4, tau=0.5)[1]
+    assert torch.equal(diagnostics.iterations, wanted.iterations)
+    assert diagnostics.residual.shape == ((3, 8) if samples else (8,))
+
+
+def test_the_hardest_sample_of_a_row_is_the_one_of_the_most_iterations():
+    solved = khot.Diagnostics(
+        c=torch.tensor([[1.0, 2.0], [3.0, 4.0]]),
+        iterations=torch.tensor([[2, 9], [3, 1]], dtype=torch.int32),
+        residual=torch.tensor([[0.1, 0.2], [0.3, 0.4]]),
+        fallback=torch.tensor([[False, True], [False, False]]),
+    ).hardest()
+    assert solved.c.tolist() == [3.0, 2.0] and solved.iterations.tolist() == [3, 9]
+    assert solved.fallback.tolist() == [False, True]
+    assert torch.equal(solved.residual, torch.tensor([0.3, 0.2]))

@@ -80,8 +80,10 @@ def test_state_is_saved_and_loaded(row):
     assert torch.equal(fresh(x), trained(x))
 
 
-@ROWS
-def test_compiles_as_one_graph_and_learns_there(row):
+@pytest.mark.parametrize("of", ["sigmoid_topk", "sorted_soft_topk"])
+def test_compiles_as_one_graph_and_learns_there(of):
+    """With a k that is learned and with a number; the functions are compiled by conformance."""
+    row = khot.operator(of)
     layer = module_of(row)(LearnableK(2.5, low=1, high=4) if row.fractional_k else 2)
     torch.compiler.reset()  # the modules share their forward, which is recompiled for each
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
@@ -91,6 +93,11 @@ def test_compiles_as_one_graph_and_learns_there(row):
     )
     for one, other in zip(got, wanted, strict=True):
         assert torch.allclose(one, other, atol=1e-6)
+
+
+@ROWS
+def test_what_is_compiled_is_one_forward_for_all(row):
+    assert module_of(row).forward is SigmoidTopk.forward
 
 
 def test_a_tensor_moves_with_the_module_and_a_parameter_is_trained():

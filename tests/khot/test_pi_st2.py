@@ -121,11 +121,13 @@ def test_saturated_units_keep_their_digits():
     assert torch.allclose(gradients[0].double(), gradients[1], rtol=1e-4, atol=1e-7)
 
 
-def test_polynomial_programming_is_solved_where_the_first_order_stands_still():
+def test_polynomial_programming_is_solved_where_the_first_order_stands_still(path):
     """Figure 9 in small: minimise E|z - c|^2, c of 0.45 and 0.55; the optimum is 0.2025 n.
 
     `pi_st` comes to rest at pi = c, a loss of 0.2475 n.
     """
+    if path == "torch" and khot.native_info().in_use:
+        return  # the same draws and gradients, which take longer
     n, k, problems = 10, 5, 8
     c = torch.tensor([0.45] * k + [0.55] * (n - k))
     ends = {}

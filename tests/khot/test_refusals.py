@@ -119,52 +119,68 @@ def message(row: khot.Operator, case: Case) -> str:
     return f"^{row.name}: .*({said})"
 
 
+# an operator without a kernel goes one way, the usual one
+USUAL = "native" if khot.native_info().in_use else "torch"
 PAIRS = [
-    pytest.param(row, case, id=f"{row.name}-{name}")
+    pytest.param(row, case, path, id=f"{row.name}-{name}-{path}")
     for row in khot.operators()
     for name, case in TABLE.items()
     if call(row, case) is not None
+    for path in (("native", "torch") if row.native else (USUAL,))
 ]
-OF_VALUES = [pair for pair in PAIRS if pair.values[1].only_values]
+RELAXATIONS = pytest.mark.parametrize("row", khot.operators("relaxation"), ids=lambda row: row.name)
+OF_VALUES = {name: case for name, case in TABLE.items() if case.only_values}
 
 
-@pytest.mark.parametrize(("row", "case"), PAIRS)
+@pytest.mark.parametrize(("row", "case", "path"), PAIRS, indirect=["path"])
 def test_refused(row, case):
     function, scores = call(row, case)
     with pytest.raises(case.error, match=message(row, case)):
         function(scores)
 
 
-# Compiling takes long: all values for one of them, and two for the others.
-COMPILED = [
-    pair
-    for pair in OF_VALUES
-    if pair.values[0].name == "sigmoid_topk"
-    or (pair.values[0].kind == "relaxation" and pair.id.endswith(("-NaN", "-k > n")))
-]
-
-
-@pytest.mark.parametrize(("row", "case"), COMPILED)
-def test_values_are_refused_when_compiled_and_mapped(row, case, path):
-    if path == "torch":
+@RELAXATIONS
+def test_values_are_refused_when_compiled_and_mapped(row, path):
+    """Those of tensors, which one graph serves; k is one where the rows may have their own."""
+    if path != USUAL:
         return  # what is compiled does not depend on the path
-    function, scores = call(row, case)
-    torch._dynamo.reset()  # one code object for all cases
-    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
-    with pytest.raises(case.error, match=message(row, case)):
-        compiled(scores)
-    with pytest.raises(case.error, match=f"^{row.name}: "):
-        torch.func.vmap(function)(torch.stack([scores, scores]))
+
+    def function(x, k, tau):
+        return row.function(x, k, **{row.tau_keyword: tau})
+
+    torch._dynamo.reset()  # one code object for all rows
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager", dynamic=False)
+    for name, case in OF_VALUES.items():
+        if row.one_k and name == "k < 0":
+            continue  # each number is a graph of its own: k > n will do
+        given = {"scores": values([2.0, 1.0, 0.5]), "k": 2, "tau": 1.0}
+        x, k, tau = (given | {case.argument: case.value}).values()
+        k, tau = k if row.one_k else torch.tensor(float(k)), torch.tensor(float(tau))
+        with pytest.raises(case.error, match=message(row, case)):
+            compiled(x, k, tau)
+        with pytest.raises(case.error, match=f"^{row.name}: "):
+            torch.func.vmap(function, in_dims=(0, None, None))(torch.stack([x, x]), k, tau)
+
+
+@pytest.mark.parametrize("case", ["k > n", "tau < 0"])
+def test_numbers_are_refused_when_compiled(case, path):
+    if path != USUAL:
+        return  # what is compiled does not depend on the path
+    row = khot.operator("sigmoid_topk")
+    function, scores = call(row, TABLE[case])
+    torch._dynamo.reset()
+    with pytest.raises(ValueError, match=message(row, TABLE[case])):
+        torch.compile(function, fullgraph=True, backend="aot_eager")(scores)
 
 
 SHAPES = {name: TABLE[name] for name in ("integers", "no such dim", "k of more rows")}
 
 
-@pytest.mark.parametrize("row", khot.operators("relaxation"), ids=lambda row: row.name)
+@RELAXATIONS
 @pytest.mark.parametrize("case", SHAPES.values(), ids=SHAPES)
 def test_types_and_shapes_are_refused_when_compiled_and_mapped(row, case, path):
     """torch.compile puts what is raised while it traces into an error of its own."""
-    if path == "torch":
+    if path != USUAL:
         return  # what is compiled does not depend on the path
     function, scores = call(row, case)
     torch._dynamo.reset()
@@ -174,7 +190,7 @@ def test_types_and_shapes_are_refused_when_compiled_and_mapped(row, case, path):
         torch.func.vmap(function)(torch.stack([scores, scores]))
 
 
-@pytest.mark.parametrize("row", khot.operators("relaxation"), ids=lambda row: row.name)
+@RELAXATIONS
 def test_one_bad_row_is_counted(row):
     x = torch.ones(3, 4)
     x[1, 0] = torch.nan

@@ -4,6 +4,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+import torch
 
 import khot
 from khot import registry
@@ -25,6 +26,10 @@ def wrong_signature(scores, count):
 
 def odd_option(x, k, *, tau=1.0, form=None, dim=-1):
     return x
+
+
+def another_default(x, k, *, tau=2.0, dim=-1):
+    return x, None
 
 
 def missing_default(x, k, *, tau=1.0, form, dim=-1):
@@ -55,6 +60,14 @@ def missing_default(x, k, *, tau=1.0, form, dim=-1):
         (
             {"name": "missing_default", "function": missing_default},
             "option form must have a bool, .* as its default; got none",
+        ),
+        (
+            {"with_diagnostics": khot.pi_st_with_diagnostics},
+            r"with_diagnostics must take \(x: .*\), as the function does; got \(logits: ",
+        ),
+        (
+            {"with_diagnostics": another_default},
+            r"with_diagnostics must take .* = 1.0, .*, as .*; got \(x, k, \*, tau=2.0, dim=-1\)",
         ),
     ],
 )
@@ -113,6 +126,25 @@ def test_options_are_the_keywords_that_are_the_operators_own():
     }
     with pytest.raises(TypeError, match="does not support item assignment"):
         khot.operator("soft_topk").options["method"] = "sinkhorn"
+
+
+def test_every_public_function_with_diagnostics_is_that_of_a_row():
+    found = {row.name: row.with_diagnostics for row in khot.operators() if row.with_diagnostics}
+    public = {name for name in khot.__all__ if name.endswith("_with_diagnostics")}
+    assert {f"{name}_with_diagnostics" for name in found} == public
+    for name, function in found.items():
+        assert function is getattr(khot, f"{name}_with_diagnostics")
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in khot.operators() if row.with_diagnostics], ids=lambda row: row.name
+)
+def test_with_diagnostics_the_value_is_the_same(row):
+    x = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
+    seeds = {} if row.kind == "relaxation" else {"seeds": khot.row_seeds(0, 4)}
+    value, diagnostics = row.with_diagnostics(x, 2, **{row.tau_keyword: 0.5}, **seeds)
+    assert torch.equal(value, row.function(x, 2, **{row.tau_keyword: 0.5}, **seeds))
+    assert diagnostics.iterations.shape == (4,)
 
 
 def test_rows_say_which_k_they_take():

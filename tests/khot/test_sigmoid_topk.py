@@ -258,8 +258,7 @@ def test_the_residual_is_how_far_the_sum_is_from_k():
         assert torch.allclose(diagnostics.residual, wanted, rtol=0, atol=1e-13)
 
 
-@pytest.mark.parametrize("k", [1.0, 2.5, 5.0, 7.0, 9.9])
-def test_scores_of_any_size_sum_to_k_though_the_threshold_falls_between_neighbouring_floats(k):
+def test_scores_of_any_size_sum_to_k_though_the_threshold_falls_between_neighbouring_floats():
     rows = [
         [1.0] * 5 + [-1.0] * 5,
         [-1.0] * 2 + [1.0] * 8,
@@ -267,13 +266,14 @@ def test_scores_of_any_size_sum_to_k_though_the_threshold_falls_between_neighbou
         [-1.0] * 5 + [-1 - 2**-52] * 5,
         [-1.0] * 5 + [-1 + 2**-53] * 5,
     ]
-    x = 1.3 * torch.tensor(rows, dtype=torch.float64)
-    for power in (0, 8, 12, 15, 17, 24, 36, 100, 171, 300):
-        p, diagnostics = khot.sigmoid_topk_with_diagnostics(x, k, tau=10.0**-power)
-        assert torch.allclose(p.sum(-1), torch.full((5,), k, dtype=torch.float64), rtol=1e-10), (
-            power
-        )
-        assert int(diagnostics.iterations.max()) < 1500
+    powers = (0, 8, 12, 15, 17, 24, 36, 100, 171, 300)
+    tau = torch.tensor([10.0**-power for power in powers], dtype=torch.float64)[:, None, None]
+    k = torch.tensor([1.0, 2.5, 5.0, 7.0, 9.9], dtype=torch.float64)[:, None]
+    x = 1.3 * torch.tensor(rows, dtype=torch.float64).expand(10, 5, 5, 10)
+    p, diagnostics = khot.sigmoid_topk_with_diagnostics(x, k, tau=tau)
+    far = (p.sum(-1) - k).abs() > 1e-10 * k
+    assert not bool(far.any()), far.nonzero().tolist()
+    assert int(diagnostics.iterations.max()) < 1500
 
 
 def test_rows_can_be_solved_in_float32_where_there_is_no_float64(monkeypatch):

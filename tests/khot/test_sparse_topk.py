@@ -1,14 +1,10 @@
 """Sparse top-k: the problem it solves, its free units, and the traps of its numerics."""
 
-import os
-import subprocess
-import sys
 from functools import cache
 
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import LinearConstraint, minimize
 
 import khot
 from khot import _checks, testing
@@ -66,20 +62,12 @@ def test_is_what_plain_bisection_finds(name, p):
 @NORMS
 @pytest.mark.parametrize("tau", [0.3, 1.0, 5.0])
 def test_maximises_score_minus_norm_over_the_capped_simplex(tau, p):
+    """No point of the capped simplex lies uphill of it, and the objective is concave."""
     x, k = normal(7), 2.5
-    scores = x.numpy()
-    found = minimize(
-        lambda y: -(scores @ y - tau / p * (y**p).sum()),
-        [k / 7] * 7,
-        jac=lambda y: -(scores - tau * np.abs(y) ** (p - 1)),
-        bounds=[(0, 1)] * 7,
-        constraints=[LinearConstraint(np.ones((1, 7)), k, k)],
-        method="SLSQP",
-        options={"ftol": 1e-15, "maxiter": 500},
-    )
-    got = khot.sparse_topk(x, k, tau=tau, p=p)
-    assert found.success
-    assert torch.allclose(got, torch.from_numpy(found.x), atol=1e-4 if p < 2 else 1e-6)
+    y = khot.sparse_topk(x, k, tau=tau, p=p)
+    uphill = x - tau * y ** (p - 1)
+    first, second, third = uphill.topk(3).values
+    assert float(first + second + third / 2 - uphill @ y) <= 1e-10, "2.5 of the steepest"
 
 
 def test_at_two_it_is_the_euclidean_projection():
@@ -116,12 +104,12 @@ def test_high_temperature_is_uniform(p):
 
 
 @NORMS
-@pytest.mark.parametrize("tau", [1e300, 1e-300, 5e-324])
-def test_taus_at_the_ends_of_the_floats(tau, p):
+def test_taus_at_the_ends_of_the_floats(p):
     x = torch.tensor([3.0, 1.0, 1.0, 0.0], dtype=torch.float64)
-    y = khot.sparse_topk(x, 2, tau=tau, p=p)
-    wanted = [0.5] * 4 if tau > 1 else [1, 0.5, 0.5, 0]
-    assert torch.allclose(y, torch.tensor(wanted).double())
+    tau = torch.tensor([1e300, 1e-300, 5e-324], dtype=torch.float64)
+    y = khot.sparse_topk(x.expand(3, 4), 2, tau=tau, p=p)
+    assert torch.allclose(y[0], torch.full((4,), 0.5).double())
+    assert torch.allclose(y[1:], torch.tensor([1, 0.5, 0.5, 0]).double().expand(2, 4))
 
 
 @NORMS
@@ -163,7 +151,7 @@ def test_other_norms_are_refused():
 
 
 @NORMS
-@pytest.mark.parametrize("k", [0.4, 2.5, 6.6])
+@pytest.mark.parametrize("k", [0.4, 6.6])
 def test_gradients_are_those_of_finite_differences(k, p):
     given = [normal(9, seed=4), torch.tensor(k), torch.tensor(0.8)]
     arguments = [value.double().requires_grad_() for value in given]
@@ -369,26 +357,6 @@ def test_threads_change_no_bit(path, dtype, p):
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
 
 
-BASELINE = """
-import khot
-from khot.testing import check_relaxation
-for p in (2, 4 / 3):
-    check_relaxation(lambda x, k, dim=-1: khot.sparse_topk(x, k, p=p, dim=dim))
-print(khot.native_info().variant)
-"""
-
-
-def test_the_baseline_kernel_keeps_the_promises_too(path):
-    if path == "torch":
-        return
-    command, environment = (
-        [sys.executable, "-c", BASELINE],
-        os.environ | {"KHOT_NATIVE": "baseline"},
-    )
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout == "baseline\n"
-
-
 @pytest.mark.gpu
 def test_cuda_agrees_with_the_cpu():
     x = normal(16, 784)
@@ -396,24 +364,22 @@ def test_cuda_agrees_with_the_cpu():
     assert torch.allclose(there.cpu(), khot.sparse_topk(x, 50), atol=1e-12)
 
 
-@pytest.mark.usefixtures("path")
+@NORMS
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("p", [2.0, 4 / 3])
-@pytest.mark.parametrize("tau", [1e-38, 1e-300, 5e-324])
-def test_however_small_tau_is_it_is_the_hard_top_k_and_ties_share(dtype, p, tau):
+def test_however_small_tau_is_it_is_the_hard_top_k_and_ties_share(dtype, p):
     x = torch.tensor([[3.0, 1.0, 1.0, 1.0, 0.5, -2.0], [5.0, 4.0, 3.0, 2.0, 1.0, 0.0]], dtype=dtype)
-    for scale in (1.0, 1e30, 1e-30):
-        y = khot.sparse_topk(x * scale, 3, tau=tau, p=p)
-        wanted = torch.tensor([[1, 2 / 3, 2 / 3, 2 / 3, 0, 0], [1, 1, 1, 0, 0, 0]], dtype=dtype)
-        if tau < 1e-31 * scale:  # else not small beside the scores
-            assert torch.allclose(y, wanted)
-    g = torch.tensor([[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]], dtype=dtype)
-    column = torch.tensor([tau], dtype=torch.float64)
-    got = khot.vjp("sparse_topk", x[1:], 3, cotangent=g, tau=column, p=p)
-    assert bool((got.scores == 0).all()) and got.tau.tolist() == [0.0]
+    wanted = torch.tensor([[1, 2 / 3, 2 / 3, 2 / 3, 0, 0], [1, 1, 1, 0, 0, 0]], dtype=dtype)
+    taus = torch.tensor([1e-38, 1e-300, 5e-324], dtype=torch.float64)
+    scales = torch.tensor([1.0, 1e30, 1e-30], dtype=torch.float64)
+    rows = (x * scales[:, None, None].to(dtype)).expand(3, 3, 2, 6)  # of each tau at each scale
+    y = khot.sparse_topk(rows, 3, tau=taus[:, None, None], p=p)
+    small = taus[:, None] < 1e-31 * scales  # beside the scores
+    assert int(small.sum()) == 8 and torch.allclose(y[small], wanted.expand(8, 2, 6))
+    g = torch.tensor([[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]], dtype=dtype).expand(3, 6)
+    got = khot.vjp("sparse_topk", x[1:].expand(3, 6), 3, cotangent=g, tau=taus, p=p)
+    assert bool((got.scores == 0).all()) and got.tau.tolist() == [0.0] * 3
 
 
-@pytest.mark.usefixtures("path")
 def test_scores_further_apart_than_float64_can_say_are_refused():
     x = torch.tensor([[1.7e308, -1.7e308, 0.0]], dtype=torch.float64)
     said = "^sparse_topk: x must have differences within float64; got another in 1 of 1 rows"

@@ -1,0 +1,267 @@
+r"""A variational autoencoder whose latent code is L k-hot vectors.
+
+An example x in [0, 1]^d is encoded as the logits (L, n) of L laws over the k-hot vectors of n
+units, a z is drawn from each, and all are decoded to the logits y of d Bernoulli variables:
+
+    -log p(x | z) = sum_i softplus(y_i) - x_i y_i.
+
+The prior is uniform over the k-subsets of each vector. Its term, a sum over the vectors, is one
+of two:
+
+- `softmax`, of the papers: KL(softmax(logits) || uniform over the n units) = log n -
+  H(softmax(logits)). Every estimator has it. It is no divergence of the law that draws (but at
+  k = 1, of laws that are softmax), so the sum of both terms is a loss and bounds nothing.
+- `exact`: KL(P || prior) = log C(n, k) - H(P), with P the k-subset law of logits / tau. Only
+  the estimators that draw from P have it. The sum of both terms is on average minus the ELBO:
+  at least -log p(x), for an x of zeros and ones.
+
+**Losses that must be given as values.** The L draws of an example are independent, so its
+score is a sum over them, and each has the whole loss of the example as its factor: the gradient
+in the logits of vector l is (f - b) (z_l - mu_l), f = -log p(x | z). The baseline b is the mean
+f of the other examples in the batch, which do not depend on z. The prior's term is a function of
+the logits and has its own gradient.
+"""
+
+import math
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from khot._checks import check_choice, refuse, work_dtype
+from khot._random import row_seeds, seeds_of_items
+from khot._solve import Diagnostics
+from khot.distributions import KSubset
+from khot.estimators import with_losses
+from khot.models._inclusion import EXACT, KNOWN
+from khot.models.feature_selector import ESTIMATORS, check_estimator
+from khot.sampling import gumbel_topk
+
+PRIORS = ("softmax", "exact")
+
+# Examples that are looked at together where there may be many.
+_AT_ONCE = 1000
+
+
+class Terms(NamedTuple):
+    """What an example costs, in nats: both (m,), with the gradients of a training step.
+
+    `solved` says how each of the (m, L) rows was solved, if they were.
+    """
+
+    reconstruction: Tensor
+    prior: Tensor
+    solved: Diagnostics | None
+
+    @property
+    def loss(self) -> Tensor:
+        """Their sum; with the exact prior, on average minus the ELBO."""
+        return self.reconstruction + self.prior
+
+
+class KHotVAE(nn.Module):
+    """Encode x as L k-hot vectors of n units, drawn by an estimator, and decode those.
+
+    In training the draws are those of the estimator, relaxed if it relaxes. In evaluation, and
+    in `reconstruct`, they are hard: such an estimator then gives the k largest of the perturbed
+    logits (its option `hard`), the k-hot vector that its relaxed sample stands for.
+
+    Args:
+        pixels: d, entries of an example.
+        latents: L, k-hot vectors.
+        n: units of each.
+        k: ones of each, whole and in [1, n].
+        encoder: widths of the encoder's hidden layers.
+        decoder: widths of the decoder's.
+        estimator: by its name in the registry.
+        prior: how the term of the prior is computed, "softmax" or "exact".
+        hard: train on hard draws too, with the gradients of relaxed ones, where the estimator
+            relaxes; the paper's Gumbel-sigma_k is `gumbel_sigmoid` like this.
+        tau: temperature of the draws.
+
+    Attributes:
+        tau: the same; may be changed between steps, and is part of `state_dict`.
+
+    Raises:
+        ValueError: a number is out of range, the estimator takes no such k, or it does not
+            draw from the law that the exact prior needs.
+    """
+
+    def __init__(
+        self,
+        pixels: int,
+        latents: int,
+        n: int,
+        k: int,
+        *,
+        encoder: tuple[int, ...] = (512, 256),
+        decoder: tuple[int, ...] = (256, 512),
+        estimator: str = "pi_st",
+        prior: str = "softmax",
+        hard: bool = False,
+        tau: float = 1.0,
+    ) -> None:
+        super().__init__()
+        check_latents("KHotVAE", n, k, estimator, prior)
+        self.arguments: dict[str, Any] = {
+            **{"pixels": pixels, "latents": latents, "n": n, "k": k},
+            **{"encoder": tuple(encoder), "decoder": tuple(decoder)},
+            **{"estimator": estimator, "prior": prior, "hard": hard, "tau": tau},
+        }
+        self.pixels, self.latents, self.n, self.k = pixels, latents, n, k
+        self.estimator, self.prior, self.hard, self.tau = estimator, prior, hard, tau
+        self._row = ESTIMATORS[estimator]
+        self.encoder = _network(pixels, *encoder, latents * n)
+        self.decoder = _network(latents * n, *decoder, pixels)
+
+    def get_extra_state(self) -> Tensor:
+        """Return the temperature, for a law without it is another: it is saved with the weights."""
+        return torch.tensor(self.tau, dtype=torch.float64)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take the temperature that was saved."""
+        self.tau = float(state)
+
+    def forward(
+        self, x: Tensor, *, generator: torch.Generator | None = None, seeds: Tensor | None = None
+    ) -> Terms:
+        """Return what the examples x (m, d) cost, each with one draw.
+
+        Args:
+            x: in [0, 1].
+            generator: where the randomness comes from; torch's own if None.
+            seeds: instead, int64 (m,): an example's draws are a function of its own.
+        """
+        logits = self.encode(x)
+        z, solved = self.draw(logits, generator=generator, seeds=seeds)
+        y = self.decode(z.detach() if self._row.needs_loss else z)
+        costs = functional.binary_cross_entropy_with_logits(y, x, reduction="none").sum(-1)
+        if self._row.needs_loss and z.requires_grad:
+            costs = _with_losses_of_all(z, costs)
+        return Terms(costs, self.prior_term(logits), solved)
+
+    def encode(self, x: Tensor) -> Tensor:
+        """Return the logits (m, L, n) of the examples x (m, d)."""
+        if x.ndim != 2 or x.shape[1] != self.pixels:
+            refuse("KHotVAE", f"x must have shape (m, {self.pixels})", str(tuple(x.shape)))
+        out: Tensor = self.encoder(x)
+        return out.view(-1, self.latents, self.n)
+
+    def decode(self, z: Tensor) -> Tensor:
+        """Return the pixel logits (m, d) of the codes z (m, L, n)."""
+        if z.shape[1:] != (self.latents, self.n):
+            must = f"z must have shape (m, {self.latents}, {self.n})"
+            refuse("KHotVAE", must, str(tuple(z.shape)))
+        out: Tensor = self.decoder(z.flatten(1))
+        return out
+
+    def draw(
+        self,
+        logits: Tensor,
+        *,
+        generator: torch.Generator | None = None,
+        seeds: Tensor | None = None,
+    ) -> tuple[Tensor, Diagnostics | None]:
+        """Return codes (m, L, n), and how their probabilities were solved for, if they were.
+
+        Relaxed only in training. Seeds are as in `forward`.
+        """
+        return self._draw(logits, self.hard or not self.training, generator, seeds)
+
+    def prior_term(self, logits: Tensor) -> Tensor:
+        """Return the term of the prior (m,) of codes with these logits (m, L, n)."""
+        if self.prior == "exact":
+            law = KSubset(logits / self.tau, self.k, validate_args=False)
+            kl: Tensor = law.kl_to_uniform()
+            return kl.sum(-1)
+        log_p = logits.log_softmax(-1)
+        return (log_p.exp() * log_p).sum((-2, -1)) + self.latents * math.log(self.n)
+
+    @torch.no_grad()
+    def reconstruct(
+        self, x: Tensor, *, generator: torch.Generator | None = None, seeds: Tensor | None = None
+    ) -> Tensor:
+        """Return the pixel probabilities (m, d) of hard codes drawn for the examples x."""
+        z, _ = self._draw(self.encode(x), True, generator, seeds)
+        return self.decode(z).sigmoid()
+
+    @torch.no_grad()
+    def sample(
+        self, m: int, *, generator: torch.Generator | None = None, seeds: Tensor | None = None
+    ) -> Tensor:
+        """Return the pixel probabilities (m, d) of m codes drawn from the prior."""
+        # the k largest of n alike: every k-subset is as likely as any other
+        device = next(self.parameters()).device
+        alike = torch.zeros(m, self.latents, self.n, device=device)
+        z = gumbel_topk(alike, self.k, generator=generator, seeds=self._seeds(seeds))
+        return self.decode(z).sigmoid()
+
+    @torch.no_grad()
+    def usage(self, x: Tensor) -> Tensor:
+        """Return the mean inclusion probability of each unit over the examples x, (L, n).
+
+        Where the estimator's law has no known ones, the share of the examples whose code
+        has the unit, by one draw each from seeds that are always the same.
+        """
+        known, dtype = KNOWN.get(self.estimator), work_dtype(x)
+        total = torch.zeros(self.latents, self.n, dtype=dtype, device=x.device)
+        for index, part in enumerate(x.split(_AT_ONCE)):
+            logits = self.encode(part)
+            if known is not None:
+                p = known(logits, self.k, self.tau)
+            else:
+                seeds = row_seeds(0, len(part), first=index * _AT_ONCE)
+                p, _ = self._draw(logits, True, None, seeds)
+            total += p.sum(0, dtype=dtype)
+        return (total / len(x)).float()
+
+    def _draw(
+        self,
+        logits: Tensor,
+        hard: bool,
+        generator: torch.Generator | None,
+        seeds: Tensor | None,
+    ) -> tuple[Tensor, Diagnostics | None]:
+        row = self._row
+        options = {"tau": self.tau, "generator": generator, "seeds": self._seeds(seeds)}
+        if "hard" in row.options:
+            options["hard"] = hard
+        if row.with_diagnostics is None:
+            return row.function(logits, self.k, **options), None
+        return row.with_diagnostics(logits, self.k, **options)
+
+    def _seeds(self, seeds: Tensor | None) -> Tensor | None:
+        """A seed for each vector, (m, L), made of those of the examples."""
+        if seeds is None:
+            return None
+        each = seeds_of_items(seeds, torch.full_like(seeds, self.latents))
+        return each.view(-1, self.latents)
+
+
+def check_latents(who: str, n: int, k: int, estimator: str, prior: str) -> None:
+    """Refuse a k that is out of range, and what does not go together."""
+    check_choice(who, "prior", prior, PRIORS)
+    if not 1 <= k <= n:
+        refuse(who, f"k must be in [1, {n}], the number of units", str(k))
+    check_estimator(who, estimator, k)
+    if prior == "exact" and estimator not in EXACT:
+        must = f"estimator must be one of {', '.join(EXACT)} for the exact prior"
+        refuse(who, must, f"{estimator!r}, whose law has no known divergence from it")
+
+
+def _network(*widths: int) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for inputs, outputs in pairwise(widths):
+        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def _with_losses_of_all(z: Tensor, losses: Tensor) -> Tensor:
+    """The losses (m,), with the gradient their values give to each vector of z (m, L, n)."""
+    values = losses.detach()
+    baseline = (values.sum() - values) / max(len(values) - 1, 1)
+    each = values.unsqueeze(-1).expand(z.shape[:-1])
+    carried = with_losses(z, each, baseline=baseline.unsqueeze(-1))
+    return losses + (carried - each).sum(-1)
