@@ -15,7 +15,7 @@ from khot_proto.v1.tensor_pb2 import DataType, Tensor
 Array = NDArray[np.generic]
 
 # Little-endian on the wire, whatever the machine.
-_NUMPY: dict[int, np.dtype[np.generic]] = {
+_NUMPY: dict[DataType, np.dtype[np.generic]] = {
     DataType.DATA_TYPE_FLOAT16: np.dtype("<f2"),
     DataType.DATA_TYPE_FLOAT32: np.dtype("<f4"),
     DataType.DATA_TYPE_FLOAT64: np.dtype("<f8"),
@@ -42,12 +42,27 @@ def to_tensor(array: Array) -> Tensor:
     Raises:
         TensorError: another dtype. bfloat16 does not travel: send float32.
     """
-    number = _WIRE.get(array.dtype.newbyteorder("<"))
+    tensor = Tensor()
+    write_tensor(tensor, array)
+    return tensor
+
+
+def write_tensor(tensor: Tensor, array: Array) -> None:
+    """Write `array` into an empty message, such as a field of another, without a second copy.
+
+    Raises:
+        TensorError: as `to_tensor`.
+    """
+    number = _WIRE.get(array.dtype)
+    if number is None:
+        number = _WIRE.get(array.dtype.newbyteorder("<"))
+        array = array.astype(_NUMPY[number]) if number else array
     if number is None:
         hint = " (bfloat16 does not travel: send float32)" if "bfloat16" in str(array.dtype) else ""
         raise TensorError(f"to_tensor: dtype must be one of {_NAMES}; got {array.dtype}{hint}")
-    data = np.asarray(array, dtype=_NUMPY[number], order="C").tobytes()
-    return Tensor(dtype=DataType.Name(number), shape=array.shape, data=data)
+    tensor.dtype = number
+    tensor.shape.extend(array.shape)
+    tensor.data = array.tobytes()  # row-major, whatever its order
 
 
 def from_tensor(tensor: Tensor, data: bytes | memoryview | None = None) -> Array:
@@ -65,7 +80,7 @@ def from_tensor(tensor: Tensor, data: bytes | memoryview | None = None) -> Array
     if dtype is None:
         raise TensorError(f"from_tensor: dtype must be one of {_NAMES}; got number {tensor.dtype}")
     shape = tuple(tensor.shape)
-    if any(length < 0 for length in shape):
+    if shape and min(shape) < 0:
         raise TensorError(f"from_tensor: dimensions must not be negative; got shape {shape}")
     data = tensor.data if data is None else data  # once: every access makes a copy
     # In Python integers: a product that overflowed would match a small message.
@@ -77,6 +92,7 @@ def from_tensor(tensor: Tensor, data: bytes | memoryview | None = None) -> Array
         )
     if dtype.kind == "b" and bytes(data).strip(b"\x00\x01"):
         raise TensorError("from_tensor: bool data must be bytes 0 and 1; got others")
-    array = np.frombuffer(data, dtype=dtype).reshape(shape)
-    array.flags.writeable = False  # also where the bytes could be written
+    array: Array = np.ndarray(shape, dtype, data)
+    if not isinstance(data, bytes):
+        array.flags.writeable = False  # also where the bytes could be written
     return array

@@ -28,6 +28,9 @@ if _version_not_supported:
 class JobServiceStub(object):
     """Training as a service. A job is itself the long-running resource: what was
     acknowledged is stored and will run, over any death of any process.
+
+    A job of another tenant, or none, is NOT_FOUND. What a job's state does not allow is
+    FAILED_PRECONDITION; the table of states is in server/README.md.
     """
 
     def __init__(self, channel):
@@ -46,22 +49,85 @@ class JobServiceStub(object):
                 request_serializer=khot__proto_dot_v1_dot_job__service__pb2.GetJobRequest.SerializeToString,
                 response_deserializer=khot__proto_dot_v1_dot_job__service__pb2.GetJobResponse.FromString,
                 _registered_method=True)
+        self.ListJobs = channel.unary_unary(
+                '/khot.v1.JobService/ListJobs',
+                request_serializer=khot__proto_dot_v1_dot_job__service__pb2.ListJobsRequest.SerializeToString,
+                response_deserializer=khot__proto_dot_v1_dot_job__service__pb2.ListJobsResponse.FromString,
+                _registered_method=True)
         self.WatchJob = channel.unary_stream(
                 '/khot.v1.JobService/WatchJob',
                 request_serializer=khot__proto_dot_v1_dot_job__service__pb2.WatchJobRequest.SerializeToString,
                 response_deserializer=khot__proto_dot_v1_dot_job__service__pb2.WatchJobResponse.FromString,
+                _registered_method=True)
+        self.CancelJob = channel.unary_unary(
+                '/khot.v1.JobService/CancelJob',
+                request_serializer=khot__proto_dot_v1_dot_job__service__pb2.CancelJobRequest.SerializeToString,
+                response_deserializer=khot__proto_dot_v1_dot_job__service__pb2.CancelJobResponse.FromString,
+                _registered_method=True)
+        self.PauseJob = channel.unary_unary(
+                '/khot.v1.JobService/PauseJob',
+                request_serializer=khot__proto_dot_v1_dot_job__service__pb2.PauseJobRequest.SerializeToString,
+                response_deserializer=khot__proto_dot_v1_dot_job__service__pb2.PauseJobResponse.FromString,
+                _registered_method=True)
+        self.ResumeJob = channel.unary_unary(
+                '/khot.v1.JobService/ResumeJob',
+                request_serializer=khot__proto_dot_v1_dot_job__service__pb2.ResumeJobRequest.SerializeToString,
+                response_deserializer=khot__proto_dot_v1_dot_job__service__pb2.ResumeJobResponse.FromString,
+                _registered_method=True)
+        self.RetryJob = channel.unary_unary(
+                '/khot.v1.JobService/RetryJob',
+                request_serializer=khot__proto_dot_v1_dot_job__service__pb2.RetryJobRequest.SerializeToString,
+                response_deserializer=khot__proto_dot_v1_dot_job__service__pb2.RetryJobResponse.FromString,
+                _registered_method=True)
+        self.DeleteJob = channel.unary_unary(
+                '/khot.v1.JobService/DeleteJob',
+                request_serializer=khot__proto_dot_v1_dot_job__service__pb2.DeleteJobRequest.SerializeToString,
+                response_deserializer=khot__proto_dot_v1_dot_job__service__pb2.DeleteJobResponse.FromString,
+                _registered_method=True)
+        self.ListAttempts = channel.unary_unary(
+                '/khot.v1.JobService/ListAttempts',
+                request_serializer=khot__proto_dot_v1_dot_job__service__pb2.ListAttemptsRequest.SerializeToString,
+                response_deserializer=khot__proto_dot_v1_dot_job__service__pb2.ListAttemptsResponse.FromString,
+                _registered_method=True)
+        self.GetMetrics = channel.unary_unary(
+                '/khot.v1.JobService/GetMetrics',
+                request_serializer=khot__proto_dot_v1_dot_job__service__pb2.GetMetricsRequest.SerializeToString,
+                response_deserializer=khot__proto_dot_v1_dot_job__service__pb2.GetMetricsResponse.FromString,
+                _registered_method=True)
+        self.GetLogs = channel.unary_unary(
+                '/khot.v1.JobService/GetLogs',
+                request_serializer=khot__proto_dot_v1_dot_job__service__pb2.GetLogsRequest.SerializeToString,
+                response_deserializer=khot__proto_dot_v1_dot_job__service__pb2.GetLogsResponse.FromString,
+                _registered_method=True)
+        self.SubmitGroup = channel.unary_unary(
+                '/khot.v1.JobService/SubmitGroup',
+                request_serializer=khot__proto_dot_v1_dot_job__service__pb2.SubmitGroupRequest.SerializeToString,
+                response_deserializer=khot__proto_dot_v1_dot_job__service__pb2.SubmitGroupResponse.FromString,
+                _registered_method=True)
+        self.GetGroup = channel.unary_unary(
+                '/khot.v1.JobService/GetGroup',
+                request_serializer=khot__proto_dot_v1_dot_job__service__pb2.GetGroupRequest.SerializeToString,
+                response_deserializer=khot__proto_dot_v1_dot_job__service__pb2.GetGroupResponse.FromString,
+                _registered_method=True)
+        self.CancelGroup = channel.unary_unary(
+                '/khot.v1.JobService/CancelGroup',
+                request_serializer=khot__proto_dot_v1_dot_job__service__pb2.CancelGroupRequest.SerializeToString,
+                response_deserializer=khot__proto_dot_v1_dot_job__service__pb2.CancelGroupResponse.FromString,
                 _registered_method=True)
 
 
 class JobServiceServicer(object):
     """Training as a service. A job is itself the long-running resource: what was
     acknowledged is stored and will run, over any death of any process.
+
+    A job of another tenant, or none, is NOT_FOUND. What a job's state does not allow is
+    FAILED_PRECONDITION; the table of states is in server/README.md.
     """
 
     def SubmitJob(self, request, context):
         """Store a job and return it, QUEUED. With a request_id that this tenant used
-        before, the job of that time is returned and nothing is stored, if the spec is
-        the same; another spec is refused with ALREADY_EXISTS. So a call that was not
+        before, the job of that time is returned and nothing is stored, if the request is
+        the same; another one is refused with ALREADY_EXISTS. So a call that was not
         answered may be repeated.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -69,7 +135,14 @@ class JobServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetJob(self, request, context):
-        """The job as it is now. NOT_FOUND if this tenant has none of that id.
+        """The job as it is now.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListJobs(self, request, context):
+        """The jobs of the tenant, the latest first. Results are left out.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -78,6 +151,88 @@ class JobServiceServicer(object):
     def WatchJob(self, request, context):
         """The events of a job, from a sequence number on, until the job has ended. Each
         event comes once and in order, also over reconnections with the last number seen.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelJob(self, request, context):
+        """End a job that has not ended. One that runs is CANCELLING until its attempt has
+        written a checkpoint and stopped, in seconds; it may still succeed first. A job that
+        was cancelled before is returned as it is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PauseJob(self, request, context):
+        """Stop a QUEUED or RUNNING job, to be resumed later from where it was. A paused job is
+        returned as it is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeJob(self, request, context):
+        """Queue a PAUSED job again. One that is queued or runs is returned as it is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RetryJob(self, request, context):
+        """Queue a FAILED or CANCELLED job again: a new attempt, from its last checkpoint.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteJob(self, request, context):
+        """Remove a job that has ended, with all its files. Its request_id may be used again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListAttempts(self, request, context):
+        """The attempts at a job, the first one first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetMetrics(self, request, context):
+        """The measurements of a job as series over its steps. One value for each step, however
+        often it was computed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetLogs(self, request, context):
+        """What an attempt has printed, from an offset on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SubmitGroup(self, request, context):
+        """Store several jobs as one group: one spec with several seeds, or a small grid of
+        values, at most 100 jobs. All are stored or none. The request_id is as in SubmitJob.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetGroup(self, request, context):
+        """The group with its jobs and a table of their results.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelGroup(self, request, context):
+        """Cancel all jobs of the group that have not ended.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -96,10 +251,70 @@ def add_JobServiceServicer_to_server(servicer, server):
                     request_deserializer=khot__proto_dot_v1_dot_job__service__pb2.GetJobRequest.FromString,
                     response_serializer=khot__proto_dot_v1_dot_job__service__pb2.GetJobResponse.SerializeToString,
             ),
+            'ListJobs': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListJobs,
+                    request_deserializer=khot__proto_dot_v1_dot_job__service__pb2.ListJobsRequest.FromString,
+                    response_serializer=khot__proto_dot_v1_dot_job__service__pb2.ListJobsResponse.SerializeToString,
+            ),
             'WatchJob': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchJob,
                     request_deserializer=khot__proto_dot_v1_dot_job__service__pb2.WatchJobRequest.FromString,
                     response_serializer=khot__proto_dot_v1_dot_job__service__pb2.WatchJobResponse.SerializeToString,
+            ),
+            'CancelJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelJob,
+                    request_deserializer=khot__proto_dot_v1_dot_job__service__pb2.CancelJobRequest.FromString,
+                    response_serializer=khot__proto_dot_v1_dot_job__service__pb2.CancelJobResponse.SerializeToString,
+            ),
+            'PauseJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.PauseJob,
+                    request_deserializer=khot__proto_dot_v1_dot_job__service__pb2.PauseJobRequest.FromString,
+                    response_serializer=khot__proto_dot_v1_dot_job__service__pb2.PauseJobResponse.SerializeToString,
+            ),
+            'ResumeJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeJob,
+                    request_deserializer=khot__proto_dot_v1_dot_job__service__pb2.ResumeJobRequest.FromString,
+                    response_serializer=khot__proto_dot_v1_dot_job__service__pb2.ResumeJobResponse.SerializeToString,
+            ),
+            'RetryJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.RetryJob,
+                    request_deserializer=khot__proto_dot_v1_dot_job__service__pb2.RetryJobRequest.FromString,
+                    response_serializer=khot__proto_dot_v1_dot_job__service__pb2.RetryJobResponse.SerializeToString,
+            ),
+            'DeleteJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteJob,
+                    request_deserializer=khot__proto_dot_v1_dot_job__service__pb2.DeleteJobRequest.FromString,
+                    response_serializer=khot__proto_dot_v1_dot_job__service__pb2.DeleteJobResponse.SerializeToString,
+            ),
+            'ListAttempts': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAttempts,
+                    request_deserializer=khot__proto_dot_v1_dot_job__service__pb2.ListAttemptsRequest.FromString,
+                    response_serializer=khot__proto_dot_v1_dot_job__service__pb2.ListAttemptsResponse.SerializeToString,
+            ),
+            'GetMetrics': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetMetrics,
+                    request_deserializer=khot__proto_dot_v1_dot_job__service__pb2.GetMetricsRequest.FromString,
+                    response_serializer=khot__proto_dot_v1_dot_job__service__pb2.GetMetricsResponse.SerializeToString,
+            ),
+            'GetLogs': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetLogs,
+                    request_deserializer=khot__proto_dot_v1_dot_job__service__pb2.GetLogsRequest.FromString,
+                    response_serializer=khot__proto_dot_v1_dot_job__service__pb2.GetLogsResponse.SerializeToString,
+            ),
+            'SubmitGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.SubmitGroup,
+                    request_deserializer=khot__proto_dot_v1_dot_job__service__pb2.SubmitGroupRequest.FromString,
+                    response_serializer=khot__proto_dot_v1_dot_job__service__pb2.SubmitGroupResponse.SerializeToString,
+            ),
+            'GetGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetGroup,
+                    request_deserializer=khot__proto_dot_v1_dot_job__service__pb2.GetGroupRequest.FromString,
+                    response_serializer=khot__proto_dot_v1_dot_job__service__pb2.GetGroupResponse.SerializeToString,
+            ),
+            'CancelGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelGroup,
+                    request_deserializer=khot__proto_dot_v1_dot_job__service__pb2.CancelGroupRequest.FromString,
+                    response_serializer=khot__proto_dot_v1_dot_job__service__pb2.CancelGroupResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -112,6 +327,9 @@ def add_JobServiceServicer_to_server(servicer, server):
 class JobService(object):
     """Training as a service. A job is itself the long-running resource: what was
     acknowledged is stored and will run, over any death of any process.
+
+    A job of another tenant, or none, is NOT_FOUND. What a job's state does not allow is
+    FAILED_PRECONDITION; the table of states is in server/README.md.
     """
 
     @staticmethod
@@ -169,6 +387,33 @@ class JobService(object):
             _registered_method=True)
 
     @staticmethod
+    def ListJobs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/khot.v1.JobService/ListJobs',
+            khot__proto_dot_v1_dot_job__service__pb2.ListJobsRequest.SerializeToString,
+            khot__proto_dot_v1_dot_job__service__pb2.ListJobsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def WatchJob(request,
             target,
             options=(),
@@ -185,6 +430,303 @@ class JobService(object):
             '/khot.v1.JobService/WatchJob',
             khot__proto_dot_v1_dot_job__service__pb2.WatchJobRequest.SerializeToString,
             khot__proto_dot_v1_dot_job__service__pb2.WatchJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/khot.v1.JobService/CancelJob',
+            khot__proto_dot_v1_dot_job__service__pb2.CancelJobRequest.SerializeToString,
+            khot__proto_dot_v1_dot_job__service__pb2.CancelJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PauseJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/khot.v1.JobService/PauseJob',
+            khot__proto_dot_v1_dot_job__service__pb2.PauseJobRequest.SerializeToString,
+            khot__proto_dot_v1_dot_job__service__pb2.PauseJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/khot.v1.JobService/ResumeJob',
+            khot__proto_dot_v1_dot_job__service__pb2.ResumeJobRequest.SerializeToString,
+            khot__proto_dot_v1_dot_job__service__pb2.ResumeJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RetryJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/khot.v1.JobService/RetryJob',
+            khot__proto_dot_v1_dot_job__service__pb2.RetryJobRequest.SerializeToString,
+            khot__proto_dot_v1_dot_job__service__pb2.RetryJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/khot.v1.JobService/DeleteJob',
+            khot__proto_dot_v1_dot_job__service__pb2.DeleteJobRequest.SerializeToString,
+            khot__proto_dot_v1_dot_job__service__pb2.DeleteJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAttempts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/khot.v1.JobService/ListAttempts',
+            khot__proto_dot_v1_dot_job__service__pb2.ListAttemptsRequest.SerializeToString,
+            khot__proto_dot_v1_dot_job__service__pb2.ListAttemptsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetMetrics(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/khot.v1.JobService/GetMetrics',
+            khot__proto_dot_v1_dot_job__service__pb2.GetMetricsRequest.SerializeToString,
+            khot__proto_dot_v1_dot_job__service__pb2.GetMetricsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetLogs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/khot.v1.JobService/GetLogs',
+            khot__proto_dot_v1_dot_job__service__pb2.GetLogsRequest.SerializeToString,
+            khot__proto_dot_v1_dot_job__service__pb2.GetLogsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SubmitGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/khot.v1.JobService/SubmitGroup',
+            khot__proto_dot_v1_dot_job__service__pb2.SubmitGroupRequest.SerializeToString,
+            khot__proto_dot_v1_dot_job__service__pb2.SubmitGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/khot.v1.JobService/GetGroup',
+            khot__proto_dot_v1_dot_job__service__pb2.GetGroupRequest.SerializeToString,
+            khot__proto_dot_v1_dot_job__service__pb2.GetGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/khot.v1.JobService/CancelGroup',
+            khot__proto_dot_v1_dot_job__service__pb2.CancelGroupRequest.SerializeToString,
+            khot__proto_dot_v1_dot_job__service__pb2.CancelGroupResponse.FromString,
             options,
             channel_credentials,
             insecure,

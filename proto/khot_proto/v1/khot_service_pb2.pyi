@@ -285,14 +285,16 @@ class ListOperatorsRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class ListOperatorsResponse(_message.Message):
-    __slots__ = ("operators", "limits", "devices")
+    __slots__ = ("operators", "limits", "devices", "version")
     OPERATORS_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
     operators: _containers.RepeatedCompositeFieldContainer[Operator]
     limits: Limits
     devices: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, operators: _Optional[_Iterable[_Union[Operator, _Mapping]]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., devices: _Optional[_Iterable[str]] = ...) -> None: ...
+    version: str
+    def __init__(self, operators: _Optional[_Iterable[_Union[Operator, _Mapping]]] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., devices: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ...) -> None: ...
 
 class Operator(_message.Message):
     __slots__ = ("name", "kind", "summary", "reference", "properties", "options")
