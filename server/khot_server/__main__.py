@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import os
 import sys
 from collections.abc import Sequence
 
@@ -22,6 +23,7 @@ def main() -> None:
     except BadSettings as error:
         print(error, file=sys.stderr)
         sys.exit(2)
+    os.environ |= logs.environment(settings.log_level, settings.log_format)  # our processes' too
     logs.configure("supervisor")
     for name, value in settings.model_dump(mode="json").items():
         print(f"khot-server: {name.replace('_', '-')} = {value}", flush=True)

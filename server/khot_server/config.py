@@ -22,6 +22,7 @@ from pydantic_settings import (
 )
 
 from khot_server.control import PULSE_S
+from khot_server.logs import Format, Level
 
 
 class Settings(BaseSettings):
@@ -42,12 +43,19 @@ class Settings(BaseSettings):
 
     # where
     address: str = Field("127.0.0.1:50551", description="where to serve gRPC, host:port")
-    metrics_address: str = Field("127.0.0.1:9551", description="where to serve Prometheus")
+    metrics_address: str = Field(
+        "127.0.0.1:9551", description="where to serve the status page and Prometheus, host:port"
+    )
+    grafana_url: str | None = Field(
+        None, description="where the dashboards are; the status page has a link to it"
+    )
     state_dir: Path = Field(
         default_factory=lambda: platformdirs.user_data_path("khot"),
         description="where jobs are stored (default: the platform's user data directory)",
     )
-    data_dir: Path | None = Field(None, description="where data sets are found")
+    data_dir: Path | None = Field(
+        None, description="where mnist and fashion-mnist are; else they are downloaded when needed"
+    )
 
     # who
     tokens: Path | None = Field(
@@ -70,8 +78,30 @@ class Settings(BaseSettings):
     spare_engine: bool = Field(
         True, description="have one more engine loaded, for when one dies; some 150 MB"
     )
+
+    # jobs
+    job_slots: int = Field(1, gt=0, description="jobs that run side by side, on a core each")
+    job_threads: int = Field(
+        1, gt=0, description="torch threads of a job; with one, an interruption changes no bit"
+    )
     warm_attempts: bool = Field(
         True, description="keep torch loaded for jobs too, so that they begin at once"
+    )
+    checkpoint_s: float = Field(
+        1.0, ge=0, description="how often jobs write checkpoints, at most 2 % of their time"
+    )
+    job_ttl_s: float = Field(
+        30 * 86400.0, gt=0, description="how long a job is kept after it has ended"
+    )
+    job_quota_bytes: int = Field(
+        20 << 30, gt=0, description="what the files of jobs may take; the oldest ended ones go"
+    )
+    job_backoff_s: float = Field(
+        1.0, ge=0, description="how long a job waits after a lost attempt; doubled each time"
+    )
+    max_dataset_bytes: int = Field(1 << 30, gt=0, description="largest file that may be uploaded")
+    max_tenant_dataset_bytes: int = Field(
+        10 << 30, gt=0, description="uploaded files of one tenant in all"
     )
 
     # batches
@@ -114,12 +144,26 @@ class Settings(BaseSettings):
     lease_s: float = Field(30.0, gt=0, description="how long a silent runner keeps its job")
     heartbeat_s: float = Field(5.0, gt=0, description="how often a runner says it is alive")
 
+    # logs
+    log_level: Level = Field("info", description="debug has a line for each request")
+    log_format: Format = Field(
+        "auto", description="json, console for people, or auto: console on a terminal"
+    )
+
     @field_validator("address", "metrics_address")
     @classmethod
     def _host_and_port(cls, value: str) -> str:
         host, colon, port = value.rpartition(":")
         if not (host and colon and port.isdecimal() and int(port) < 1 << 16):
             raise ValueError(f"must be host:port; got {value!r}")
+        return value
+
+    @field_validator("grafana_url")
+    @classmethod
+    def _web_address(cls, value: str | None) -> str | None:
+        # anything else, such as javascript:, would run in the page that links to it
+        if value is not None and not value.startswith(("http://", "https://")):
+            raise ValueError(f"must begin with http:// or https://; got {value!r}")
         return value
 
     @field_validator("device")

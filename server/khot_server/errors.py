@@ -6,11 +6,14 @@
     +-- PermissionDenied     PERMISSION_DENIED
     +-- NotFound             NOT_FOUND            ResourceInfo
     +-- AlreadyExists        ALREADY_EXISTS       ResourceInfo
+    +-- FailedPrecondition   FAILED_PRECONDITION  PreconditionFailure
+    +-- Aborted              ABORTED              RetryInfo
     +-- QueueFull            RESOURCE_EXHAUSTED   RetryInfo
     +-- TooManyCalls         RESOURCE_EXHAUSTED   RetryInfo
     +-- QuotaExceeded        RESOURCE_EXHAUSTED   RetryInfo
     +-- DeadlineExceeded     DEADLINE_EXCEEDED
     +-- BatchTooLong         DEADLINE_EXCEEDED
+    +-- StoreUnavailable     UNAVAILABLE          RetryInfo
     +-- Draining             UNAVAILABLE          RetryInfo
     +-- EngineUnavailable    UNAVAILABLE          RetryInfo
     +-- EngineDied           UNAVAILABLE          RetryInfo
@@ -104,6 +107,29 @@ class AlreadyExists(_Resource):
     code = code_pb2.ALREADY_EXISTS
 
 
+class FailedPrecondition(ServiceError):
+    """What `subject` is in now does not allow it."""
+
+    code = code_pb2.FAILED_PRECONDITION
+
+    def __init__(self, subject: str, message: str) -> None:
+        super().__init__(message)
+        self.subject = subject
+
+    def details(self) -> list[Message]:
+        violation = error_details_pb2.PreconditionFailure.Violation(
+            type="STATE", subject=self.subject, description=str(self)
+        )
+        return [*super().details(), error_details_pb2.PreconditionFailure(violations=[violation])]
+
+
+class Aborted(ServiceError):
+    """Another call is at the same thing."""
+
+    code = code_pb2.ABORTED
+    retry_after_s = 1.0
+
+
 class QueueFull(ServiceError):
     """More is under way to the engines than may be."""
 
@@ -135,6 +161,13 @@ class BatchTooLong(ServiceError):
     """A batch took so long that its engine was given up. Not to be tried again as it is."""
 
     code = code_pb2.DEADLINE_EXCEEDED
+
+
+class StoreUnavailable(ServiceError):
+    """The disk is full, cannot be written, or is locked by another; nothing was stored."""
+
+    code = code_pb2.UNAVAILABLE
+    retry_after_s = 5.0
 
 
 class Draining(ServiceError):

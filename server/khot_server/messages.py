@@ -43,7 +43,8 @@ class Call(NamedTuple):
         pi: whether the inclusion probabilities are wanted.
         pulled: what the gradients are for, if they are wanted.
         baseline: of the losses.
-        diagnostics: whether residuals are wanted; iterations are there in any case.
+        diagnostics: whether the caller wants iterations and residuals; the engine writes them
+            in any case.
     """
 
     operator: str
@@ -96,7 +97,7 @@ def _row_bytes(call: Call) -> dict[str, int]:
         "gradient_k": 8 if call.pulled else 0,
         "gradient_tau": 8 if call.pulled else 0,
         "iterations": 4,
-        "residual": 8 if call.diagnostics else 0,
+        "residual": 8,
     }
     return {name: width for name, width in widths.items() if width}
 
@@ -190,6 +191,7 @@ class BatchResult(NamedTuple):
         id: of the request.
         compute_ns: the time that the operator took.
         fallback_rows: how many rows needed bisection.
+        nonconverged_rows: of how many the residual is above the solver's tolerance.
         algorithm: what computed it.
         roots: whether there are iterations and residuals.
         gradients: which of k and tau have one.
@@ -200,6 +202,7 @@ class BatchResult(NamedTuple):
     id: int
     compute_ns: int
     fallback_rows: int = 0
+    nonconverged_rows: int = 0
     algorithm: str = ""
     roots: bool = False
     gradients: tuple[str, ...] = ()
@@ -208,9 +211,9 @@ class BatchResult(NamedTuple):
 
     def encode(self) -> bytes:
         """As one frame."""
-        number, compute_ns, rows, *rest, refusals, failure = self
-        text = _text((*rest, tuple(refusals.items()), failure))
-        return _frame(_RESULT.pack(number, compute_ns, rows) + text)
+        *numbers, algorithm, roots, gradients, refusals, failure = self
+        text = _text((algorithm, roots, gradients, tuple(refusals.items()), failure))
+        return _frame(_RESULT.pack(*numbers) + text)
 
     @classmethod
     def decode(cls, body: bytes) -> "BatchResult":
@@ -218,7 +221,7 @@ class BatchResult(NamedTuple):
         return cls(*_RESULT.unpack_from(body), *_rest_of_result(body[_RESULT.size :]))
 
 
-_RESULT = struct.Struct("<QQQ")
+_RESULT = struct.Struct("<QQQQ")
 
 
 @lru_cache(4096)
@@ -242,6 +245,8 @@ class OperatorInfo:
     ranked: bool
     needs_loss: bool
     relaxed: bool  # its draws are no masks, unless its option `hard` says so
+    roots: bool = False  # whether rows may have roots to be found
+    design: str | None = None  # by which it draws masks: itself, or an estimator's law
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from uuid import uuid4
 
 import structlog
 
@@ -75,9 +76,11 @@ class Supervisor:
     """The processes of one machine."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = with_ports(settings)
+        self._settings, self._held = with_ports(settings)
         self._stopping, self._at_once = asyncio.Event(), asyncio.Event()
         self._cannot_start = False
+        # The same for each runner we start: the next knows by it what the last one held.
+        self._runner_name = f"{socket.gethostname()}:{uuid4().hex[:8]}"
         self._running: dict[str, Child] = {}
         self._engines = {
             f"engine-{device}-{number}": device
@@ -226,13 +229,22 @@ class Supervisor:
 
     async def _start_runner(self) -> Child:
         settings = self._settings
-        arguments = {
+        arguments: dict[str, object] = {
             "--state-dir": settings.state_dir,
             "--device": settings.devices[0],
+            "--name": self._runner_name,
+            "--slots": settings.job_slots,
+            "--threads": settings.job_threads,
+            "--checkpoint-s": settings.checkpoint_s,
+            "--ttl-s": settings.job_ttl_s,
+            "--quota-bytes": settings.job_quota_bytes,
+            "--backoff-s": settings.job_backoff_s,
             "--lease-s": settings.lease_s,
             "--heartbeat-s": settings.heartbeat_s,
             "--warm": int(settings.warm_attempts),
         }
+        if settings.data_dir is not None:
+            arguments["--data-dir"] = settings.data_dir
         runner = await self._start_tied("runner", "khot_server.jobs.runner", "--bell-fd", arguments)
         # Kept here too, for the next API process: a runner outlives the one it rings.
         self._bell = runner.theirs
@@ -290,6 +302,9 @@ class Supervisor:
         One that has them to itself is left to torch, which knows best how many threads they
         are good for; and so are all if the user has said how many.
         """
+        if name == "api":
+            # It starts parsers, and what gRPC does about a fork can crash one before it begins.
+            return {**os.environ, "GRPC_ENABLE_FORK_SUPPORT": "0"}
         sharing = sum(device.partition(":")[0] == "cpu" for device in self._engines.values())
         if sharing < 2 or name not in (*self._engines, SPARE):
             return dict(os.environ)
@@ -326,17 +341,24 @@ class Supervisor:
         await asyncio.gather(*(process.wait() for process in processes))
 
 
-def with_ports(settings: Settings) -> Settings:
-    """The settings with a free port for each port 0, so that a restart keeps its address."""
-    chosen = {}
+def with_ports(settings: Settings) -> tuple[Settings, list[socket.socket]]:
+    """The settings with a free port for each port 0, so that a restart keeps its address.
+
+    The sockets are to be held as long as that matters: they are bound to these ports, so the
+    system gives none of them to a connection of somebody else's. They do not listen, and allow
+    others to be bound beside them, so they are in nobody's way who listens there.
+    """
+    chosen, held = {}, []
     for name in ("address", "metrics_address"):
         host, _, port = getattr(settings, name).rpartition(":")
         if port == "0":
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            with contextlib.suppress(OSError), socket.socket(family) as probe:
-                probe.bind((host.strip("[]"), 0))
-                chosen[name] = f"{host}:{probe.getsockname()[1]}"
-    return settings.model_copy(update=chosen)
+            holder = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            held.append(holder)
+            with contextlib.suppress(OSError):  # which the API process will say
+                holder.bind((host.strip("[]"), 0))
+                chosen[name] = f"{host}:{holder.getsockname()[1]}"
+    return settings.model_copy(update=chosen), held
 
 
 def _kill(process: asyncio.subprocess.Process) -> None:

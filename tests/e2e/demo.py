@@ -14,7 +14,8 @@ from types import FrameType
 from rich.console import Console
 
 from khot_client import Client, FeatureSelection, KhotError
-from khot_client.cli.render import describe, show_progress
+from khot_client.cli.progress import show_progress
+from khot_client.cli.render import describe
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from processes import ServerFailed, running_server

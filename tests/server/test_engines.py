@@ -63,6 +63,7 @@ def test_two_engines_share_the_work_and_the_cores(two):
     assert threads(two.pids()["runner"]) == mine, "training has them all"
 
 
+@pytest.mark.slow
 def test_one_of_two_devices_that_is_not_there_ends_the_service_with_the_reason(tmp_path):
     command = [sys.executable, "-m", "khot_server", "--state-dir", str(tmp_path / "state")]
     free = ("--address", "127.0.0.1:0", "--metrics-address", "127.0.0.1:0")
@@ -137,6 +138,7 @@ def test_a_spare_takes_the_place_of_an_engine_that_is_lost(start, number):
     assert not any(alive(pid) for pid in pids)
 
 
+@pytest.mark.slow
 def test_an_engine_is_replaced_although_the_spare_died_before_it(start):
     server = start("--spare-engine", "true").wait_until_serving()
     wait_until(lambda: len(server.engines()) == 2, "the spare")
@@ -150,6 +152,7 @@ def test_an_engine_is_replaced_although_the_spare_died_before_it(start):
     assert server.stop() == 0
 
 
+@pytest.mark.slow
 def test_an_engine_that_is_stopped_for_a_moment_is_left_alone(start):
     server = start("--engine-silence-s", "60").wait_until_serving()
     (engine,) = server.engines()
@@ -184,6 +187,7 @@ def test_who_is_busy_runs_or_would_if_he_could():
         process.kill()
 
 
+@pytest.mark.slow
 def test_sigkill_of_the_api_process_under_load(start):
     """All is whole again at the same address."""
     server = start().wait_until_serving()
@@ -268,6 +272,7 @@ def test_garbage_on_the_port_changes_nothing(server):
     assert server.pids()["api"] == api
 
 
+@pytest.mark.slow
 def test_the_calls_of_a_peer_that_is_gone_without_a_word_are_cancelled(start):
     server = start("--keepalive-s", "1").wait_until_serving()
     ours = server.khot.Sample.future(slow(60_000), timeout=90)
@@ -292,6 +297,7 @@ def test_the_calls_of_a_peer_that_is_gone_without_a_word_are_cancelled(start):
     ours.cancel()
 
 
+@pytest.mark.slow
 def test_calls_above_the_limit_of_a_connection_wait_at_the_caller(start):
     server = start("--max-connection-calls", "1").wait_until_serving()
     server.channel.close()

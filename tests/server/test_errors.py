@@ -21,6 +21,8 @@ def make(error: type[errors.ServiceError]) -> errors.ServiceError:
         return error("job", "j1", "job: must exist; got j1")
     if issubclass(error, errors.InvalidArgument):
         return error("items[0].k", "items[0].k: must be a number; got none")
+    if issubclass(error, errors.FailedPrecondition):
+        return error("jobs/j1", "job j1: must be PAUSED to be resumed; got FAILED")
     return error("who: must be; got")
 
 

@@ -35,7 +35,9 @@ CALLS = [
 ]
 RESULTS = [
     BatchResult(3, 250),
-    BatchResult(2**40, 1, 7, "sigmoid_topk (C, avx2)", True, ("k", "tau"), {0: "no", 12: "é; got"}),
+    BatchResult(
+        2**40, 1, 7, 2, "sigmoid_topk (C, avx2)", True, ("k", "tau"), {0: "no", 12: "é; got"}
+    ),
     BatchResult(4, 5, failure="RuntimeError: out of memory"),
 ]
 OPERATORS = (
@@ -51,6 +53,8 @@ OPERATORS = (
         ranked=False,
         needs_loss=False,
         relaxed=True,
+        roots=True,
+        design="a",
     ),
 )
 
@@ -113,9 +117,7 @@ def sizes(call: Call) -> dict[str, int]:
     """Bytes of a row of each array, from their shapes in the docstring of `Layout`."""
     like, draws, n = np.dtype(call.dtype).itemsize, call.samples or 1, call.n
     value = like * draws * n * (1 if call.ranks is None else call.ranks)
-    found = {"tau": 8, "scores": like * n, "iterations": 4}
-    if call.diagnostics:
-        found["residual"] = 8
+    found = {"tau": 8, "scores": like * n, "iterations": 4, "residual": 8}
     if call.k == "rows":
         found["k"] = 8
     if call.pulled is not None:

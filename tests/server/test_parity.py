@@ -315,6 +315,18 @@ def test_pi_and_diagnostics(server, rows):
     assert list(result.diagnostics.residual) == diagnostics.residual.tolist()
 
 
+@pytest.mark.parametrize("samples", [None, 3])
+def test_diagnostics_of_relaxed_samples_are_of_the_hardest_of_each_row(server, samples):
+    asked = case(khot.operator("gumbel_sigmoid"), 11, ROWS, samples=samples)
+    result = only(call(server, asked.item(diagnostics=True)))
+    _, diagnostics = khot.gumbel_sigmoid_with_diagnostics(
+        asked.x, asked.k, tau=asked.tau, **asked.drawn
+    )
+    wanted = diagnostics if samples is None else diagnostics.hardest()
+    assert list(result.diagnostics.iterations) == wanted.iterations.tolist()
+    assert list(result.diagnostics.residual) == wanted.residual.tolist()
+
+
 def test_scores_that_are_probabilities(server):
     pi = khot.sigmoid_topk(torch.randn(3, N, generator=torch.Generator().manual_seed(0)), 4)
     item = pb.SampleItem(operator="pivotal", scores=to_tensor(pi.numpy()), seed=3)

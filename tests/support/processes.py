@@ -16,6 +16,8 @@ from pathlib import Path
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from khot_proto.v1.artifact_service_pb2_grpc import ArtifactServiceStub
+from khot_proto.v1.dataset_service_pb2_grpc import DatasetServiceStub
 from khot_proto.v1.job_service_pb2_grpc import JobServiceStub
 from khot_proto.v1.khot_service_pb2_grpc import KHotServiceStub
 from khot_server.config import Settings
@@ -45,6 +47,7 @@ class Server:
         # most servers here live for seconds, and would load torch three times
         flags += ("--spare-engine", "false", "--warm-attempts", "false")
         ours = {name: value for name, value in os.environ.items() if name not in THEIRS}
+        ours["KHOT_LOG_FORMAT"] = "console"  # whoever reads it here, reads lines as people do
         self.process = subprocess.Popen(
             [*command, *flags, *arguments],
             stdout=subprocess.PIPE,
@@ -74,6 +77,8 @@ class Server:
         self.channel = grpc.insecure_channel(address, [("grpc.enable_http_proxy", 0)])
         self.khot = KHotServiceStub(self.channel)
         self.jobs = JobServiceStub(self.channel)
+        self.datasets = DatasetServiceStub(self.channel)
+        self.artifacts = ArtifactServiceStub(self.channel)
         self.health = health_pb2_grpc.HealthStub(self.channel)
 
     def _read(self) -> None:
@@ -195,11 +200,15 @@ def descendants(root: int) -> list[tuple[int, str]]:
         children = parents.get(todo.pop(), [])
         todo += children
         found += [(pid, _module(commands[pid])) for pid in children if pid in commands]
-    return found
+    # what a nursery has forked looks as it does
+    nurseries = {pid for pid, name in found if name == "nursery"}
+    forked = {child for pid in nurseries for child in parents.get(pid, ())}
+    return [(pid, "attempt" if pid in forked else name) for pid, name in found]
 
 
 def _module(command: str) -> str:
     known = {"api.app": "api", "worker.process": "engine", "jobs.runner": "runner"}
+    known["jobs.nursery"] = "nursery"
     for part, name in known.items():
         if f"khot_server.{part}" in command:
             return name
@@ -214,10 +223,10 @@ def alive(pid: int) -> bool:
         return False
 
 
-def cpu_s(pid: int) -> float:
-    """The processor time that a process has had."""
+def cpu_s(pid: int, *, children: bool = False) -> float:
+    """The processor time that a process has had; with that of children that it has reaped."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return sum(map(int, fields[11 : 15 if children else 13])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextlib.contextmanager

@@ -20,10 +20,14 @@ import uvloop
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from khot_proto.v1 import job_service_pb2
+from khot_proto.v1 import artifact_service_pb2, dataset_service_pb2, job_service_pb2
 from khot_proto.v1 import khot_service_pb2 as pb
+from khot_proto.v1.artifact_service_pb2_grpc import add_ArtifactServiceServicer_to_server
+from khot_proto.v1.dataset_service_pb2_grpc import add_DatasetServiceServicer_to_server
 from khot_proto.v1.job_service_pb2_grpc import add_JobServiceServicer_to_server
 from khot_server import logs
+from khot_server.api.artifact_servicer import ArtifactService
+from khot_server.api.dataset_servicer import DatasetService
 from khot_server.api.event_tail import EventTail
 from khot_server.api.guard import Guard
 from khot_server.api.health import Health
@@ -35,9 +39,13 @@ from khot_server.batching.batcher import Batcher
 from khot_server.batching.policy import Limits
 from khot_server.config import Settings
 from khot_server.control import CANNOT_START, READY, RUNNER
-from khot_server.jobs.states import JobState
+from khot_server.datasets.store import DatasetStore
 from khot_server.jobs.store import DATABASE_NAME, JobStore
-from khot_server.metrics import Metrics
+from khot_server.metrics import Metrics, readings
+from khot_server.metrics.certificate import expiry
+from khot_server.metrics.gpus import Gpus
+from khot_server.web.server import WebServer
+from khot_server.web.site import Site
 from khot_server.worker.link import Link
 
 log = structlog.get_logger()
@@ -46,6 +54,9 @@ QUIET_S = 0.1  # without a call: those on their way have arrived, and were refus
 LAME_DUCK_S = 2.0  # at most, for callers that do not listen
 KHOT = pb.DESCRIPTOR.services_by_name["KHotService"]
 JOBS = job_service_pb2.DESCRIPTOR.services_by_name["JobService"]
+DATASETS = dataset_service_pb2.DESCRIPTOR.services_by_name["DatasetService"]
+ARTIFACTS = artifact_service_pb2.DESCRIPTOR.services_by_name["ArtifactService"]
+OURS = (KHOT, JOBS, DATASETS, ARTIFACTS)
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"]
 
 
@@ -58,9 +69,8 @@ class App:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        methods = {method.name for service in (KHOT, JOBS) for method in service.methods}
-        codes = [code.name for code in grpc.StatusCode]
-        self.metrics = Metrics({*methods, "other"}, codes, [state.value for state in JobState])
+        methods = {method.name for service in OURS for method in service.methods}
+        self.metrics = Metrics(methods)
         limits = Limits(
             batch_rows=settings.max_batch_rows,
             batch_elements=settings.max_batch_elements,
@@ -70,35 +80,58 @@ class App:
             bulk_patience_s=settings.bulk_patience_s,
         )
         self.batcher = Batcher(limits, self.metrics, settings.max_batch_s)
-        self.metrics.watch(self.batcher.queue)
         try:
-            tokens = Tokens.load(settings.tokens) if settings.tokens else None
+            self.tokens = Tokens.load(settings.tokens) if settings.tokens else None
         except (BadTokens, OSError) as error:
             raise CannotStart(f"khot-server: {error}") from error
         try:
             self.store = JobStore(
-                settings.state_dir / DATABASE_NAME, max_tenant_jobs=settings.max_tenant_jobs
+                settings.state_dir / DATABASE_NAME,
+                max_tenant_jobs=settings.max_tenant_jobs,
+                observe=self.metrics.store_done,
             )
         except (OSError, sqlite3.Error) as error:
             raise CannotStart(
                 "khot-server: state-dir must be a directory that can be written; "
                 f"got {str(settings.state_dir)!r} ({error})"
             ) from error
+        self.datasets = DatasetStore(
+            self.store.database,
+            settings.state_dir,
+            max_tenant_bytes=settings.max_tenant_dataset_bytes,
+        )
         self.tail = EventTail(self.store, self.metrics)
-        self.guard = Guard(tokens, self.metrics, settings.max_caller_calls)
+        self.guard = Guard(self.tokens, self.metrics, settings.max_caller_calls)
         told = {name: getattr(settings, name) for name in pb.Limits.DESCRIPTOR.fields_by_name}
         self.khot = KHotService(self.batcher, pb.Limits(**told))
-        self.health = Health([KHOT.full_name, JOBS.full_name])
+        self.health = Health([service.full_name for service in OURS])
         self.listeners = self._listeners()
+        self.gpus = Gpus(settings.devices)
+        self._export_readings()
         self._engines: set[asyncio.Task[None]] = set()
         self._serving: set[Link] = set()
+
+    def _export_readings(self) -> None:
+        instruments, cert = self.metrics.instruments, self.settings.tls_cert
+        readings.build(instruments)
+        readings.batcher(instruments, self.batcher)
+        readings.disk(instruments, self.settings.state_dir)
+        readings.processes(instruments, os.getppid())
+        readings.gpus(instruments, self.gpus)
+        readings.certificate(instruments, None if cert is None else expiry(cert.read_text()))
 
     def _listeners(self) -> Listeners:
         listeners = Listeners(self.settings)
         guarded = self.guard.around(listeners)
         guarded.add_generic_rpc_handlers((self.khot.handlers(),))
-        add_JobServiceServicer_to_server(JobService(self.store, self.tail), guarded)
-        names = [KHOT.full_name, JOBS.full_name, HEALTH.full_name, reflection.SERVICE_NAME]
+        state_dir = self.settings.state_dir
+        jobs = JobService(self.store, self.datasets, self.tail, state_dir)
+        add_JobServiceServicer_to_server(jobs, guarded)
+        datasets = DatasetService(self.datasets, max_upload_bytes=self.settings.max_dataset_bytes)
+        add_DatasetServiceServicer_to_server(datasets, guarded)
+        add_ArtifactServiceServicer_to_server(ArtifactService(self.store, state_dir), guarded)
+        names = [service.full_name for service in (*OURS, HEALTH)]
+        names.append(reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, guarded)  # type: ignore[arg-type]
         # open to everyone, for load balancers have no token
         health_pb2_grpc.add_HealthServicer_to_server(self.health, listeners)  # type: ignore[arg-type]
@@ -123,8 +156,17 @@ class App:
             raise CannotStart(
                 f"khot-server: address must be a free host:port; got {settings.address!r}"
             ) from error
+        site = Site(
+            self.metrics.registry,
+            self.store,
+            self.datasets,
+            settings.state_dir,
+            tokens=self.tokens,
+            grafana_url=settings.grafana_url,
+        )
+        self.web = WebServer(site)
         try:
-            metrics_port = self.metrics.serve(settings.metrics_address)
+            metrics_port = self.web.start(settings.metrics_address)
         except OSError as error:
             raise CannotStart(
                 "khot-server: metrics-address must be a free host:port; "
@@ -144,7 +186,7 @@ class App:
         self._tell_health()
         await self.listeners.start()
         _spare_the_collector()
-        tail = asyncio.create_task(self.tail.run())
+        watching = [asyncio.create_task(watch) for watch in (self.tail.run(), self.gpus.watch())]
         control.send(READY)
         loop.add_reader(control, self._control, control)
         print(
@@ -162,10 +204,11 @@ class App:
         self.health.close()
         await self.listeners.stop(max(0.0, self.settings.drain_s - (loop.time() - began)))
         loop.remove_reader(control)
-        tail.cancel()
-        for engine in self._engines:
-            engine.cancel()
-        await asyncio.gather(tail, *self._engines, return_exceptions=True)
+        ending = [*watching, *self._engines]
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+        self.web.close()
         self.store.close()
 
     def _control(self, control: socket.socket) -> None:
@@ -198,7 +241,8 @@ class App:
     def _tell_health(self) -> None:
         """Jobs are accepted without an engine; the whole is healthy when all of it is."""
         accepts = not self.guard.draining
-        serves = {KHOT.full_name: accepts and bool(self._serving), JOBS.full_name: accepts}
+        serves = {service.full_name: accepts for service in OURS}
+        serves[KHOT.full_name] = accepts and bool(self._serving)
         for name, yes in {**serves, "": all(serves.values())}.items():
             self.health.set(name, yes)
 

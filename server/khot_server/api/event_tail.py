@@ -1,24 +1,30 @@
-"""The tail of the store's events: what metrics and watchers are told of.
+"""The tail of the store's events: what metrics, the log and watchers are told of.
 
 The runner rings after every event it has stored, and the tail reads what is new.
 Without a ring it looks once a second, so a lost bell costs time and nothing else.
+
+Each event is read once in the life of this process, from the latest of those that were there
+at its start: what was counted in another life is not counted again.
 """
 
 import asyncio
 import contextlib
 import socket
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 
 import structlog
 
 from khot_server.errors import Draining
+from khot_server.jobs.records import StoredEvent
 from khot_server.jobs.store import JobStore
 from khot_server.metrics import Metrics
 
 log = structlog.get_logger()
 
 FALLBACK_S = 1.0
+CENSUS_S = 1.0  # without a change of state
 
 
 class EventTail:
@@ -27,6 +33,7 @@ class EventTail:
     def __init__(self, store: JobStore, metrics: Metrics) -> None:
         self._store, self._metrics = store, metrics
         self._last = store.last_event_id()
+        self._next_census = 0.0
         self._rung = asyncio.Event()
         self._draining = asyncio.Event()
         self._watchers: dict[str, set[asyncio.Event]] = defaultdict(set)
@@ -44,16 +51,19 @@ class EventTail:
                 await asyncio.wait_for(self._rung.wait(), FALLBACK_S)
 
     async def _read(self) -> None:
-        counts = await asyncio.to_thread(self._store.counts)
-        for state, number in counts.items():
-            self._metrics.jobs.labels(state.value).set(number)
         while events := await asyncio.to_thread(self._store.new_events, self._last):
             for stored in events:
                 self._last = stored.id
-                for iterations, rows in stored.event.iterations.items():
-                    self._metrics.root_iterations.observe(iterations, "training", rows)
+                self._metrics.jobs.count(stored)
+                if stored.event.state is not None:
+                    self._next_census = 0.0
+                    _log(stored)
                 for watcher in self._watchers.get(stored.job_id, ()):
                     watcher.set()
+        # It looks at every job, and progress changes nothing of it; deleted ones leave no event.
+        if time.monotonic() >= self._next_census:
+            self._metrics.jobs.take(await asyncio.to_thread(self._store.census))
+            self._next_census = time.monotonic() + CENSUS_S
 
     @contextlib.contextmanager
     def watch(self, job_id: str) -> Iterator[asyncio.Event]:
@@ -81,6 +91,10 @@ class EventTail:
                 task.cancel()
         if self._draining.is_set():
             raise Draining("server: must be serving; got one that is shutting down")
+
+    def ring(self) -> None:
+        """Look now: the API process itself has stored an event."""
+        self._rung.set()
 
     def drain(self) -> None:
         """Let all watchers go."""
@@ -119,3 +133,17 @@ class EventTail:
             asyncio.get_running_loop().remove_reader(self._bell)
             self._bell.close()
             self._bell = None
+
+
+def _log(stored: StoredEvent) -> None:
+    """One line for a job's passing to another state. Its message may quote the user's data."""
+    event = stored.event
+    beside = {"attempt": event.attempt_outcome, "failure": event.failure_kind}
+    log.info(
+        "job_passed",
+        job=stored.job_id,
+        tenant=stored.tenant,
+        kind=stored.kind,
+        state=str(event.state),
+        **{name: str(value) for name, value in beside.items() if value is not None},
+    )

@@ -1,9 +1,13 @@
-"""What surrounds every call: identity, limits, errors as statuses, and metrics.
+"""What surrounds every call: identity, limits, errors as statuses, metrics, and the log.
 
 The guard stands between the services and the server: `Guard.around(server)` takes
 handlers as a server does, and hands them on with itself around each. So a servicer may
 simply raise a ServiceError, and `identity()` is always there. (An interceptor could do it
 too, but would wrap the handler again at every call.)
+
+At debug level every call has a line in the log, and an id that its other lines and its caller
+get too: `x-request-id` of its metadata, or one made here. Below that, only a call that fails by
+a fault of ours has one, for to read the metadata costs as much as all the counting.
 """
 
 import asyncio
@@ -12,12 +16,15 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextvars import ContextVar
 from typing import Any, Protocol
+from uuid import uuid4
 
 import grpc
 import structlog
 from google.protobuf.message import DecodeError
 from google.rpc import code_pb2, status_pb2
+from structlog.contextvars import bind_contextvars, get_contextvars
 
+from khot_server import logs
 from khot_server.api.identity import LOCAL, Identity, Tokens, authorize
 from khot_server.errors import (
     Draining,
@@ -31,6 +38,7 @@ from khot_server.metrics import CallMetrics, Metrics
 
 log = structlog.get_logger()
 
+REQUEST_ID, MAX_ID = "x-request-id", 64
 CODES = {code.value[0]: code for code in grpc.StatusCode}
 _identity: ContextVar[Identity] = ContextVar("identity", default=LOCAL)
 
@@ -38,6 +46,8 @@ _identity: ContextVar[Identity] = ContextVar("identity", default=LOCAL)
 SCOPES = {
     "khot.v1.KHotService": "sample",
     "khot.v1.JobService": "jobs",
+    "khot.v1.DatasetService": "jobs",
+    "khot.v1.ArtifactService": "jobs",
     "grpc.reflection.v1alpha.ServerReflection": "sample",
 }
 
@@ -62,6 +72,7 @@ class Guard:
         self._under_way: Counter[str] = Counter()
         self.draining = False
         self._refused_at = 0.0
+        self.debugging = logs.debugging()
 
     async def quiet(self, quiet_s: float, most_s: float) -> None:
         """While draining: until no call has come for `quiet_s`, but at most `most_s`.
@@ -85,14 +96,17 @@ class Guard:
             for streaming in (inner.request_streaming, inner.response_streaming)
         )
         behaviour, read = getattr(inner, f"{asks}_{answers}"), inner.request_deserializer
-        iterates = inner.response_streaming and not asyncio.iscoroutinefunction(behaviour)
-        if read is not None and not inner.request_streaming:
-            # read inside the guard, so that bytes which are no message are refused as others are
-            behaviour, read = _reading(behaviour, read), None
         scope, metrics = SCOPES.get(service, "admin"), self._metrics.of_method(name)
+        iterates = inner.response_streaming and not asyncio.iscoroutinefunction(behaviour)
+        if inner.request_streaming:
+            read = _measured(metrics.received, read)
+        else:
+            # read inside the guard, so that bytes which are no message are refused as others are
+            behaviour, read = _reading(behaviour, read, metrics.received), None
+        write = _written(metrics.sent, inner.response_serializer)
         wrapped = self._iterating if iterates else self._awaiting
         make = getattr(grpc, f"{asks}_{answers}_rpc_method_handler")
-        return make(wrapped(behaviour, scope, metrics), read, inner.response_serializer)
+        return make(wrapped(behaviour, scope, metrics), read, write)
 
     def _awaiting(self, behaviour: Any, scope: str, metrics: CallMetrics) -> Any:
         async def call(request: Any, context: Any) -> Any:
@@ -167,7 +181,11 @@ class _Call:
 
     def enter(self, scope: str) -> None:
         """Raise ServiceError if it must stay out."""
+        if self._guard.debugging:
+            bind_contextvars(request_id=request_id(self._context))
         self._caller = self._guard.enter(scope, self._context)
+        if self._guard.debugging:
+            bind_contextvars(tenant=identity().tenant)
 
     def answered(self, error: BaseException) -> bool:
         """The call ended with this error. If it is ours, the caller is told; else it must go on."""
@@ -178,6 +196,7 @@ class _Call:
             self.end(self._context.code())
             return False
         if not isinstance(error, ServiceError):
+            bind_contextvars(request_id=request_id(self._context), tenant=identity().tenant)
             log.error("call_failed", method=self._metrics.method, exc_info=error)
             must = f"{self._metrics.method}: must not fail so"
             error = Internal(f"{must}; got {type(error).__name__}, a fault of the server")
@@ -190,16 +209,25 @@ class _Call:
         # until the garbage collector comes. Under overload that would be most of the memory.
         self._context.set_code(code)
         self._context.set_details(str(error))
-        self._context.set_trailing_metadata(
-            (("grpc-status-details-bin", status.SerializeToString()),)
-        )
+        self._trail(("grpc-status-details-bin", status.SerializeToString()))
         return True
 
     def end(self, code: grpc.StatusCode = grpc.StatusCode.OK) -> None:
         """The call has ended."""
         if self._caller is not None:
             self._guard.leave(self._caller)
-        self._metrics.end(code.name, time.perf_counter() - self._start)
+        seconds = time.perf_counter() - self._start
+        self._metrics.end(code.name, seconds)
+        if self._guard.debugging:
+            log.debug("call", method=self._metrics.method, code=code.name, seconds=seconds)
+            self._trail()
+
+    def _trail(self, *metadata: tuple[str, str | bytes]) -> None:
+        """Send these after the reply, and the id of the call if it has one."""
+        known = get_contextvars().get("request_id")
+        if known is not None:
+            metadata = (*metadata, (REQUEST_ID, known))
+        self._context.set_trailing_metadata(metadata)
 
 
 class Server(Protocol):
@@ -240,10 +268,51 @@ class _GuardedHandler(grpc.GenericRpcHandler):
         return wrapped
 
 
-def _reading(inner: Any, deserialize: Callable[[bytes], Any]) -> Any:
-    """`inner` for the message in bytes."""
+def request_id(context: Any) -> str:
+    """The id that the caller has given to the call, if it can stand in a log; or a new one."""
+    if (known := get_contextvars().get("request_id")) is not None:
+        return str(known)
+    given = dict(context.invocation_metadata() or ()).get(REQUEST_ID)
+    if (
+        isinstance(given, str)
+        and 0 < len(given) <= MAX_ID
+        and given.isascii()
+        and given.isprintable()
+    ):
+        return given
+    return uuid4().hex
+
+
+def _measured(told: Callable[[int], None], read: Callable[[bytes], Any] | None) -> Any:
+    """`read`, or what leaves bytes as they are, that tells the size of each message."""
+
+    def measured(data: bytes) -> Any:
+        told(len(data))
+        return data if read is None else read(data)
+
+    return measured
+
+
+def _written(told: Callable[[int], None], write: Callable[[Any], bytes] | None) -> Any:
+    """`write`, or what leaves bytes as they are, that tells the size of each message."""
+
+    def written(message: Any) -> bytes:
+        data: bytes = message if write is None else write(message)
+        told(len(data))
+        return data
+
+    return written
+
+
+def _reading(
+    inner: Any, deserialize: Callable[[bytes], Any] | None, told: Callable[[int], None]
+) -> Any:
+    """`inner` for the message in bytes, whose size is told."""
 
     def call(data: bytes, context: Any) -> Any:
+        told(len(data))
+        if deserialize is None:
+            return inner(data, context)
         try:
             request = deserialize(data)
         except DecodeError:

@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any
 
 import grpc
@@ -289,7 +290,9 @@ class KHotService:
         del request, context
         if not self._batcher.operators:
             raise EngineUnavailable("engine: must have said hello; got none yet")
-        response = pb.ListOperatorsResponse(limits=self._limits, devices=self._batcher.devices)
+        response = pb.ListOperatorsResponse(
+            limits=self._limits, devices=self._batcher.devices, version=version("khot")
+        )
         for row in self._batcher.operators.values():
             listed = response.operators.add(
                 name=row.name,

@@ -11,11 +11,12 @@ more than a small batch does.
 """
 
 import asyncio
+import struct
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -30,10 +31,19 @@ from khot_server.errors import (
     EngineUnavailable,
     ServiceError,
 )
-from khot_server.messages import BatchRequest, BatchResult, Hello, Layout, LinkLost, OperatorInfo
+from khot_server.messages import (
+    Array,
+    BatchRequest,
+    BatchResult,
+    Hello,
+    Layout,
+    LinkLost,
+    OperatorInfo,
+)
 
 SLOTS = 2
 ENGINE_WAIT_S = 30.0
+_RESIDUAL = struct.Struct("<d")
 
 
 class Link(Protocol):
@@ -66,20 +76,30 @@ class Batch:
         entries: whose rows it has.
         layout: of its slot.
         start: when its entries left the queue.
-        due: when its time begins: then, or when the batch before it ended.
         end: when its result came.
         result: once it has come.
-        iterations: rows by root-finding iterations, if there are roots.
+        roots: how they were found, if there are some.
     """
 
     request: BatchRequest
     entries: list[Entry]
     layout: Layout
     start: float
-    due: float
     end: float = 0.0
     result: BatchResult | None = None
-    iterations: dict[int, int] | None = None
+    roots: "Roots | None" = None
+
+
+class Roots(NamedTuple):
+    """How the roots of the rows that were served were found.
+
+    Attributes:
+        iterations: rows by root-finding iterations.
+        residuals: of each row.
+    """
+
+    iterations: dict[int, int]
+    residuals: Sequence[float] | Array
 
 
 class Served:
@@ -130,13 +150,19 @@ class Served:
 
 @dataclass(slots=True, eq=False)
 class _Lane:
-    """One engine: its link, its free slots, and the batches it has."""
+    """One engine: its link, its free slots, and the batches it has.
+
+    Attributes:
+        since: when the time of the batch that runs began: when it was sent, or when the one
+            before it ended.
+    """
 
     link: Link
     hello: Hello
     gone: "asyncio.Future[None]"
     free: list[int]
     batches: dict[int, Batch]
+    since: float = 0.0
     watch: asyncio.TimerHandle | None = None
 
 
@@ -234,7 +260,9 @@ class Batcher:
         slot, call = lane.free.pop(), entries[0].item.call
         rows = sum(entry.rows for entry in entries)
         request = BatchRequest(next(self._numbers), slot, rows, len(entries), call)
-        batch = Batch(request, entries, request.layout, now, now)
+        batch = Batch(request, entries, request.layout, now)
+        if not lane.batches:
+            lane.since = now
         lane.batches[request.id] = batch
         if lane.watch is None:
             self._watch(lane)
@@ -249,9 +277,10 @@ class Batcher:
         self.queue.release(batch.entries)
         slot, layout = batch.request.slot, batch.layout
         memory = lane.link.memory(slot, layout.size)
-        batch.result, batch.end = result, self.clock()
+        batch.result = result
+        batch.end = lane.since = self.clock()
         if result.roots:
-            batch.iterations = _counted(memory, batch, result.refusals)
+            batch.roots = _roots(memory, batch, result.refusals)
         first = 0
         for index, entry in enumerate(batch.entries):
             if result.failure is not None:
@@ -260,20 +289,16 @@ class Batcher:
                 entry.tell(Served(batch, memory, entry, first, result.refusals.get(index)))
             first += entry.rows
         lane.free.append(slot)
-        for behind in lane.batches.values():
-            behind.due = batch.end
         self._feed()
         self._observer.batch_done(batch)
 
     def _watch(self, lane: _Lane) -> None:
         """See that no batch takes too long: an engine that is stuck would hold its callers."""
         lane.watch = None
-        now = self.clock()
-        # they run in order, so the first is the one that runs
-        first = next(iter(lane.batches.values()), None)
-        if first is None:
+        if not lane.batches:
             return
-        if (end := first.due + self._max_batch_s) <= now:
+        now = self.clock()
+        if (end := lane.since + self._max_batch_s) <= now:
             must = f"a batch must take at most {self._max_batch_s:g} s"
             self._gone(lane, BatchTooLong(f"engine: {must}; got one that takes longer"))
             return
@@ -326,15 +351,23 @@ def _fill(memory: memoryview, batch: Batch) -> None:
                 at += len(piece)
 
 
-def _counted(memory: memoryview, batch: Batch, refusals: Mapping[int, str]) -> dict[int, int]:
-    """Rows by iterations; those of a refused item hold whatever was in the slot before."""
-    (at, _), rows = batch.layout["iterations"], batch.request.rows
+def _roots(memory: memoryview, batch: Batch, refusals: Mapping[int, str]) -> Roots:
+    """What the slot, which is soon another batch's, tells of them.
+
+    The rows of a refused item hold whatever was there before.
+    """
+    layout, rows = batch.layout, batch.request.rows
+    (at, _), (residual_at, _) = layout["iterations"], layout["residual"]
     if rows == 1:
-        return {int.from_bytes(memory[at : at + 4], "little"): 1}
-    iterations = np.frombuffer(memory, np.int32, rows, at)
+        iterations = int.from_bytes(memory[at : at + 4], "little")
+        return Roots({iterations: 1}, _RESIDUAL.unpack_from(memory, residual_at))
+    found = np.frombuffer(memory, np.int32, rows, at)
+    residuals = np.frombuffer(memory, np.float64, rows, residual_at)
     if refusals:
         served = [index not in refusals for index in range(len(batch.entries))]
-        iterations = iterations[np.repeat(served, [entry.rows for entry in batch.entries])]
-    counts = np.bincount(iterations)
+        kept = np.repeat(served, [entry.rows for entry in batch.entries])
+        found, residuals = found[kept], residuals[kept]
+    counts = np.bincount(found)
     (values,) = counts.nonzero()
-    return dict(zip(values.tolist(), counts[values].tolist(), strict=True))
+    iterations_of = dict(zip(values.tolist(), counts[values].tolist(), strict=True))
+    return Roots(iterations_of, residuals.copy())

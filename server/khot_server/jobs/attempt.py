@@ -5,13 +5,16 @@ runner alone, so when the connection ends, the runner is gone, and the attempt e
 once: another runner may be at the same job soon.
 """
 
+import contextlib
 import os
 import signal
 import sys
 import threading
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import NoReturn
 
+from khot_server.jobs.files import log_name
 from khot_server.jobs.messages import Order, Report, Stop
 
 
@@ -26,6 +29,8 @@ def main(descriptor: int) -> NoReturn:
     except EOFError:
         sys.exit(1)
     assert isinstance(order, Order)
+    _be_first_to_go()
+    _print_to(order.directory / log_name(order.attempt))
     stop = threading.Event()
 
     def listen() -> None:
@@ -47,6 +52,22 @@ def main(descriptor: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
+
+
+def _be_first_to_go() -> None:
+    """Should memory be short, let the system end this process, not one that serves."""
+    with contextlib.suppress(OSError):  # there is no such file but on Linux
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+def _print_to(path: Path) -> None:
+    """Let all that is printed from here on go to the attempt's log, line by line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for stream in (1, 2):
+        os.dup2(descriptor, stream)
+    os.close(descriptor)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
 
 
 if __name__ == "__main__":

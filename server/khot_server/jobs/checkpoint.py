@@ -1,14 +1,11 @@
 """Checkpoints as files: safetensors, with the rest as JSON in its header, and no pickle.
 
-A file comes to be under another name, is synced and renamed, and the directory is
-synced: under its own name it is whole, after any crash. Only then does a row of the store
-speak of it, so no row ever names a file that is not there. A digest over all of it tells
-a file that was damaged later.
+A file is durable (`durable`) before a row of the store speaks of it, so no row ever names a
+file that is not there. A digest over all of it tells a file that was damaged later.
 """
 
 import hashlib
 import json
-import os
 from pathlib import Path
 
 import torch
@@ -17,6 +14,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from khot.training import Checkpoint
+from khot_server.jobs import durable
 
 
 class CheckpointError(OSError):
@@ -32,14 +30,7 @@ def write(path: Path, checkpoint: Checkpoint) -> None:
     tensors = {key: value.detach().cpu().contiguous() for key, value in checkpoint.tensors.items()}
     meta = json.dumps(checkpoint.meta, sort_keys=True)
     data = save(tensors, {"meta": meta, "sha256": _digest(tensors, meta)})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(path.name + ".tmp")
-    with unfinished.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(path)
-    _sync_directory(path.parent)
+    durable.write(path, data)
 
 
 def read(path: Path) -> Checkpoint:
@@ -71,11 +62,3 @@ def _digest(tensors: dict[str, Tensor], meta: str) -> str:
         digest.update(f"\0{key} {value.dtype} {tuple(value.shape)}\0".encode())
         digest.update(value.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -8,12 +8,14 @@ when it comes to write, that another wrote meanwhile, and no waiting would help 
 import fcntl
 import os
 import sqlite3
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Lock
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from khot_server.jobs.schema import migrate
@@ -22,10 +24,23 @@ from khot_server.jobs.schema import migrate
 BUSY_S = 10.0
 
 
-class Database:
-    """The transactions of one process on one file, which is made or migrated if need be."""
+class DatabaseUnavailable(OSError):
+    """The disk is full, cannot be written, or another holds the lock; nothing was stored."""
 
-    def __init__(self, path: Path) -> None:
+
+# Told of each transaction that has ended whether it was a `read` or a `write`, and its seconds.
+Observe = Callable[[str, float], None]
+
+
+class Database:
+    """The transactions of one process on one file, which is made or migrated if need be.
+
+    Args:
+        observe: told of each, with its wait for the lock, by whatever thread had it.
+    """
+
+    def __init__(self, path: Path, observe: Observe | None = None) -> None:
+        self._observe = observe
         path.parent.mkdir(parents=True, exist_ok=True)
         self._engine = _engine(path)
         self._writer = Lock()
@@ -40,7 +55,12 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """A transaction that sees one moment of the database."""
-        with self._engine.connect() as connection, connection.begin():
+        with (
+            self._timed("read"),
+            _available(),
+            self._engine.connect() as connection,
+            connection.begin(),
+        ):
             yield connection
 
     @contextmanager
@@ -48,10 +68,33 @@ class Database:
         """A transaction that may write, and is durable once the block has ended."""
         # SQLite has one writer. Its own waiting is a sleep and a new try; threads that
         # wait here instead are woken in turn.
-        with self._writer, self._engine.connect() as connection:
+        with (
+            self._timed("write"),
+            _available(),
+            self._writer,
+            self._engine.connect() as connection,
+        ):
             connection.execution_options(khot_writes=True)
             with connection.begin():
                 yield connection
+
+    @contextmanager
+    def _timed(self, operation: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            if self._observe is not None:
+                self._observe(operation, time.perf_counter() - start)
+
+
+@contextmanager
+def _available() -> Iterator[None]:
+    try:
+        yield
+    except OperationalError as error:
+        must = "must be on a disk with room, that can be written, and locked by nobody for long"
+        raise DatabaseUnavailable(f"database: {must}; got: {error.orig}") from error
 
 
 def _engine(path: Path) -> Engine:

@@ -1,7 +1,8 @@
 """How an attempt comes to run: the seam between the runner and where the work is done.
 
 Here an attempt is a process of its own: forked by the nursery, which has torch loaded, or, where
-there is none or it is still loading, spawned in a fresh interpreter. Another launcher may put it
+there is none, spawned in a fresh interpreter. While the nursery loads, attempts wait for it: one
+that was spawned would not begin sooner, and keep it from loading. Another launcher may put them
 on another machine.
 """
 
@@ -15,7 +16,7 @@ from typing import Protocol
 import structlog
 
 from khot_server.jobs.messages import Order, Report, Stop
-from khot_server.jobs.nursery import Nursery, NurseryLost, in_words
+from khot_server.jobs.nursery import Forked, Loading, Nursery, NurseryLost, in_words
 
 log = structlog.get_logger()
 
@@ -47,6 +48,10 @@ class Attempt(Protocol):
 class Launcher(Protocol):
     """Something that can run attempts."""
 
+    @property
+    def loading(self) -> "Loading | None":
+        """What to wait for before an attempt can begin; None: it can begin at once."""
+
     def launch(self, order: Order) -> Attempt:
         """Start an attempt."""
 
@@ -59,8 +64,18 @@ class LocalLauncher:
     """
 
     def __init__(self, *, warm: bool = False) -> None:
-        self._warm = warm and sys.platform == "linux"
-        self._nursery = Nursery() if self._warm else None
+        self._nursery = Nursery() if warm and sys.platform == "linux" else None
+
+    @property
+    def loading(self) -> Loading | None:
+        """The nursery, while it loads."""
+        if self._nursery is None:
+            return None
+        try:
+            return None if self._nursery.ready else self._nursery.loading
+        except NurseryLost:
+            self._replace_nursery()
+            return self.loading
 
     def launch(self, order: Order) -> Attempt:
         """Start an attempt."""
@@ -68,25 +83,31 @@ class LocalLauncher:
         # each side sees at its end that the other is gone.
         ours, theirs = Pipe()
         with theirs:
-            return LocalAttempt(self._process(theirs.fileno()), ours, order)
+            process = self._forked(theirs.fileno()) or Spawned(theirs.fileno())
+            return LocalAttempt(process, ours, order)
 
     def close(self) -> None:
         """End the nursery."""
         if self._nursery is not None:
             self._nursery.close()
 
-    def _process(self, descriptor: int) -> "Process":
-        if self._nursery is not None:
-            try:
-                return self._nursery.fork(descriptor)
-            except NurseryLost:
-                if self._nursery.lost:
-                    loaded = self._nursery.loaded
-                    log.warning("nursery_lost", loaded=loaded)
-                    self._nursery.close()
-                    # one that could not load here never will
-                    self._nursery = Nursery() if loaded else None
-        return Spawned(descriptor)
+    def _forked(self, descriptor: int) -> Forked | None:
+        """A process of the nursery, if there is one that has loaded."""
+        if self._nursery is None:
+            return None
+        try:
+            return self._nursery.fork(descriptor)
+        except NurseryLost:
+            self._replace_nursery()
+            return None
+
+    def _replace_nursery(self) -> None:
+        assert self._nursery is not None
+        loaded = self._nursery.loaded
+        log.warning("nursery_lost", loaded=loaded)
+        self._nursery.close()
+        # one that could not load here never will
+        self._nursery = Nursery() if loaded else None
 
 
 class Process(Protocol):

@@ -1,31 +1,44 @@
 """What a runner and an attempt say to each other, over one connection.
 
-The runner sends an `Order`, and perhaps `Stop`. The attempt sends any number of
+The runner sends an `Order`, and perhaps `Stop`. The attempt sends `Began`, any number of
 `Stepped` and `Saved`, and one of `Finished`, `Stopped` and `Failed` as its last word.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from khot_server.jobs.spec import Result, Spec
+from khot_server.jobs.records import Artifact, Counted, Point, Progress
+from khot_server.jobs.results import Result
+from khot_server.jobs.spec import Spec
 from khot_server.jobs.states import FailureKind
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Order:
     """Run this attempt.
 
     Attributes:
         attempt: its number, from 1.
-        directory: where checkpoints go.
+        directory: where the files of the job are.
+        state_dir: where uploaded data sets are found.
+        data_dir: where built-in ones are found; None: nowhere yet.
+        threads: of torch.
         resume: the checkpoint to go on from; None: at the start.
+        checkpoint_s: how long to go on before the next checkpoint, at least; 0: as short as can be.
+        history: what earlier attempts have measured up to that checkpoint.
     """
 
+    job_id: str
     attempt: int
     spec: Spec
     device: str
     directory: Path
-    resume: Path | None
+    state_dir: Path
+    data_dir: Path | None = None
+    threads: int = 1
+    resume: Path | None = None
+    checkpoint_s: float = 0.0
+    history: tuple[Point, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -34,28 +47,36 @@ class Stop:
 
 
 @dataclass(frozen=True)
-class Stepped:
-    """This far; `iterations` are those since the message before."""
+class Began:
+    """The training goes on from this step."""
 
     step: int
-    total_steps: int
-    metrics: dict[str, float]
-    iterations: dict[int, int]
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """This far; points are those since the message before, and so is what was counted."""
+
+    progress: Progress
+    points: tuple[Point, ...]
+    counted: Counted
 
 
 @dataclass(frozen=True)
 class Saved:
-    """A checkpoint is durable."""
+    """A checkpoint is durable; to write it took so long."""
 
     path: Path
     step: int
+    seconds: float
 
 
 @dataclass(frozen=True)
 class Finished:
-    """The job is done."""
+    """The job is done, and its files are durable."""
 
     result: Result
+    artifacts: tuple[Artifact, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -71,4 +92,4 @@ class Failed:
     message: str
 
 
-Report = Stepped | Saved | Finished | Stopped | Failed
+Report = Began | Stepped | Saved | Finished | Stopped | Failed

@@ -1,7 +1,7 @@
 """A process that has loaded all an attempt needs, and forks one when asked.
 
-`python -m khot_server.jobs.nursery FD`. To load torch, its optimizers and scikit-learn takes
-four seconds, to fork a process that has loaded them some milliseconds, and the memory is shared.
+`python -m khot_server.jobs.nursery FD`. To load torch, its optimizers and matplotlib takes
+three seconds, to fork a process that has loaded them some milliseconds, and the memory is shared.
 
 OpenMP and CUDA do not survive a fork once they have begun; so nothing is computed here, only
 imported, and the nursery serves only if it still has a single thread. Where it cannot, and on
@@ -21,16 +21,28 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
+import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 READY, FORK, REAP = b"R", b"F", b"W"
 _NUMBER = struct.Struct("<q")
 REPLY_S = 2.0  # for an answer: a fork takes milliseconds
+LOAD_S = 60.0  # to load: more than it takes on a slow disk
 
 
 class NurseryLost(Exception):
-    """There is no nursery, or it does not answer."""
+    """The nursery is gone, or does not answer."""
+
+
+@dataclass(frozen=True)
+class Loading:
+    """Something that is not there yet: what can be read from once it is, and when to give it up."""
+
+    socket: socket.socket
+    until: float
 
 
 class Nursery:
@@ -38,6 +50,7 @@ class Nursery:
 
     Attributes:
         loaded: whether it was ready when it was last asked.
+        loading: what to wait for until it is.
     """
 
     def __init__(self) -> None:
@@ -48,6 +61,7 @@ class Nursery:
                 command, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),)
             )
         self._socket.settimeout(REPLY_S)
+        self.loading = Loading(self._socket, time.monotonic() + LOAD_S)
         self.loaded = False
 
     @property
@@ -55,25 +69,22 @@ class Nursery:
         """Whether it has loaded.
 
         Raises:
-            NurseryLost: it is gone.
+            NurseryLost: it is gone, or takes too long.
         """
         if not self.loaded and select.select([self._socket], [], [], 0)[0]:
             self.loaded = self._exactly(1) == READY
+        if not self.loaded and time.monotonic() >= self.loading.until:
+            raise NurseryLost
         return self.loaded
 
-    @property
-    def lost(self) -> bool:
-        """Whether it will never answer, rather than not yet."""
-        return self.loaded or self._process.poll() is not None
-
-    def fork(self, descriptor: int) -> "Forked":
-        """Return a new attempt that has this descriptor.
+    def fork(self, descriptor: int) -> "Forked | None":
+        """Return a new attempt that has this descriptor; None while it is still loading.
 
         Raises:
-            NurseryLost: it has not loaded yet, or is gone.
+            NurseryLost: it is gone.
         """
         if not self.ready:
-            raise NurseryLost
+            return None
         try:
             socket.send_fds(self._socket, [FORK], [descriptor])
         except OSError as error:
@@ -123,10 +134,13 @@ class Forked:
         self.pid, self._nursery = pid, nursery
         self._descriptor = os.pidfd_open(pid)
         self._ended: str | None = None
+        self._lock = threading.Lock()  # the descriptor, once closed, may be another file's
 
     def kill(self) -> None:
-        with contextlib.suppress(OSError):  # it has ended
-            signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
+        with self._lock:
+            if self._ended is None:
+                with contextlib.suppress(OSError):  # it has ended, and nobody waited for it yet
+                    signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
 
     def wait(self, timeout_s: float | None) -> str | None:
         """Return how it ended, in words; None if it has not."""
@@ -134,11 +148,13 @@ class Forked:
             ended, _, _ = select.select([self._descriptor], [], [], timeout_s)
             if not ended:
                 return None
-            os.close(self._descriptor)
             try:
-                self._ended = in_words(os.waitstatus_to_exitcode(self._nursery.reap(self.pid)))
+                how = in_words(os.waitstatus_to_exitcode(self._nursery.reap(self.pid)))
             except NurseryLost:
-                self._ended = "ended, and so has who could tell how"
+                how = "ended, and so has who could tell how"
+            with self._lock:
+                self._ended = how
+                os.close(self._descriptor)
         return self._ended
 
 
@@ -154,7 +170,7 @@ def main(descriptor: int) -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # To ask for GPUs otherwise would begin CUDA.
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
-    # OpenBLAS, which scikit-learn brings along, would begin threads.
+    # OpenBLAS, numpy's, would begin threads.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from khot_server.jobs.tasks import warm
 

@@ -49,8 +49,8 @@ TRANSITIONS: Mapping[JobState, Mapping[JobState, str]] = MappingProxyType(
         },
         _S.RUNNING: {
             _S.SUCCEEDED: "the attempt ends with a result",
-            _S.FAILED: "the attempt fails, or too many attempts were lost",
-            _S.QUEUED: "the runner shuts down, or the attempt is lost",
+            _S.FAILED: "the attempt fails, is late, or too many attempts were lost",
+            _S.QUEUED: "the runner shuts down, or the attempt is lost or could not store",
             _S.PAUSING: "it is asked to pause",
             _S.CANCELLING: "it is asked to end",
         },
@@ -70,18 +70,22 @@ TRANSITIONS: Mapping[JobState, Mapping[JobState, str]] = MappingProxyType(
             _S.FAILED: "the attempt failed first",
         },
         _S.SUCCEEDED: {},
-        _S.FAILED: {},
-        _S.CANCELLED: {},
+        _S.FAILED: {_S.QUEUED: "it is tried again, as the user wishes"},
+        _S.CANCELLED: {_S.QUEUED: "it is tried again, as the user wishes"},
     }
 )
 
-TERMINAL = frozenset(state for state, ways in TRANSITIONS.items() if not ways)
+# Nothing happens to a job in these by itself.
+ENDED = frozenset({_S.SUCCEEDED, _S.FAILED, _S.CANCELLED})
 
 # Where a job goes when its attempt stops without an outcome; so these are the states in
 # which a runner holds a lease.
 AFTER_STOP: Mapping[JobState, JobState] = MappingProxyType(
     {_S.RUNNING: _S.QUEUED, _S.PAUSING: _S.PAUSED, _S.CANCELLING: _S.CANCELLED}
 )
+
+# What may be better another time, and is tried again by itself; the user's errors are not.
+INFRASTRUCTURE = frozenset({FailureKind.WORKER_LOST, FailureKind.STORAGE})
 
 
 def check_transition(who: str, old: JobState, new: JobState) -> None:

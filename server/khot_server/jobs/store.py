@@ -1,54 +1,45 @@
 """Where jobs are kept: the store is the truth, and every process about it may die.
 
 One transaction per change: the row of the job, its attempt and the event that tells of
-it are written together or not at all. A runner holds a job by a lease: a token that
-only it knows, and a time until which it promises to be heard of. Whatever it writes is
-guarded by the token, so a runner that was given up changes 0 rows and learns it
-(`LeaseLost`). Every change of state goes through `_transition`.
+it are written together or not at all (`change`). `JobStore` is for the API; what runners do
+is `JobStore.leases`.
 
 Methods block, and may be called from any thread and process.
 """
 
+import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import Connection, Row, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
-from khot_server.jobs.database import Database
+from khot_server.jobs.change import Change, remove
+from khot_server.jobs.database import Database, Observe
+from khot_server.jobs.leases import Leases
 from khot_server.jobs.records import (
-    Claim,
+    Artifact,
+    AttemptRecord,
+    Census,
+    DatasetGone,
     Event,
+    Group,
     Job,
     JobNotFound,
-    LeaseLost,
+    Options,
     RequestIdReused,
     StoredEvent,
     TooManyJobs,
 )
-from khot_server.jobs.rows import progressed, state_changed, to_event, to_job
-from khot_server.jobs.schema import attempts, events, jobs, metrics
-from khot_server.jobs.spec import Result, Spec, result_to_json, spec_from_json, spec_to_json
-from khot_server.jobs.states import AFTER_STOP, TERMINAL, FailureKind, JobState, check_transition
-
-__all__ = [
-    "DATABASE_NAME",
-    "Claim",
-    "Event",
-    "FailureKind",
-    "Job",
-    "JobNotFound",
-    "JobState",
-    "JobStore",
-    "LeaseLost",
-    "RequestIdReused",
-    "StoredEvent",
-    "TooManyJobs",
-]
+from khot_server.jobs.rows import state_changed, to_attempt, to_event, to_job, to_time
+from khot_server.jobs.schema import artifacts, attempts, events, groups, jobs, labels, metrics
+from khot_server.jobs.spec import Spec, spec_to_json
+from khot_server.jobs.states import ENDED, IllegalTransition, JobState
 
 # The file in the state directory.
 DATABASE_NAME = "jobs.sqlite3"
@@ -60,8 +51,14 @@ class JobStore:
     Args:
         path: of the SQLite file.
         clock: seconds since 1970; tests bring their own.
-        max_lost_attempts: with that many attempts lost, a job has failed.
+        max_lost_attempts: as in `Leases`.
+        backoff_s: as in `Leases`.
         max_tenant_jobs: how many jobs of one tenant may be without an end.
+        observe: as in `Database`.
+
+    Attributes:
+        database: for what else is kept there.
+        leases: for runners.
     """
 
     def __init__(
@@ -70,287 +67,312 @@ class JobStore:
         *,
         clock: Callable[[], float] = time.time,
         max_lost_attempts: int = 5,
+        backoff_s: float = 1.0,
         max_tenant_jobs: int = 1000,
+        observe: Observe | None = None,
     ) -> None:
         self._clock = clock
-        self._max_lost_attempts = max_lost_attempts
         self._max_tenant_jobs = max_tenant_jobs
-        self._database = Database(path)
+        self.database = Database(path, observe)
+        self.leases = Leases(
+            self.database, clock, max_lost_attempts=max_lost_attempts, backoff_s=backoff_s
+        )
 
     def close(self) -> None:
         """Close the connections; the store cannot be used after that."""
-        self._database.close()
+        self.database.close()
 
-    # For the API.
+    # Submitting: each raises
+    #     RequestIdReused: the tenant gave `request_id` to another request before.
+    #     TooManyJobs: the tenant has as many jobs without an end as it may have.
+    #     DatasetGone: it was deleted meanwhile.
 
-    def submit(self, tenant: str, request_id: str, spec: Spec) -> Job:
-        """Store a job, QUEUED; or return the one that this request made before.
-
-        Raises:
-            RequestIdReused: the tenant gave `request_id` to another spec before.
-            TooManyJobs: the tenant has as many jobs without an end as it may have.
-        """
+    def submit(
+        self,
+        tenant: str,
+        request_id: str,
+        spec: Spec,
+        options: Options | None = None,
+        *,
+        dataset_id: str | None = None,
+    ) -> Job:
+        """Store a job, QUEUED; or return the one that this request made before."""
+        options = options or Options()
         try:
-            with self._database.writing() as connection:
+            with self.database.writing() as connection:
                 # First the row: a request that is repeated is no new job.
-                job = to_job(self._insert(connection, tenant, request_id, spec))
+                row = self._insert(connection, tenant, request_id, spec, options, dataset_id)
                 self._refuse_too_many(connection, tenant)
-                return job
+                return to_job(row, options.labels)
         except IntegrityError:
             # Not looked for beforehand: two that submit at once would both find nothing.
             same = (jobs.c.tenant == tenant) & (jobs.c.request_id == request_id)
-            with self._database.reading() as connection:
-                job = to_job(connection.execute(select(jobs).where(same)).one())
-        if job.spec != spec:
-            must = "must be new, or come with the spec it came with before"
-            raise RequestIdReused(f"request_id: {must}; got {request_id!r} with another spec")
+            with self.database.reading() as connection:
+                found = connection.execute(select(jobs).where(same)).all()
+                if not found:
+                    raise _gone(spec) from None
+                (job,) = _with_labels(connection, found)
+        if (job.spec, job.options) != (spec, options):
+            raise _reused(request_id)
         return job
 
-    def get(self, tenant: str, job_id: str) -> Job:
-        """Return the job as it is now.
-
-        Raises:
-            JobNotFound: the tenant has none of that id.
-        """
-        with self._database.reading() as connection:
-            return to_job(_find(connection, tenant, job_id))
-
-    def events(
-        self, tenant: str, job_id: str, after_sequence: int, limit: int = 100
-    ) -> list[Event]:
-        """Return the events of a job with a greater sequence number, in order.
-
-        Raises:
-            JobNotFound: the tenant has none of that id.
-        """
-        later = (events.c.job_id == job_id) & (events.c.sequence > after_sequence)
-        query = select(events).where(later).order_by(events.c.sequence).limit(limit)
-        with self._database.reading() as connection:
-            _find(connection, tenant, job_id)
-            return [to_event(row) for row in connection.execute(query)]
-
-    def new_events(self, after_id: int, limit: int = 1000) -> list[StoredEvent]:
-        """Return the events of all jobs with a greater id, in the order of their commits."""
-        query = select(events).where(events.c.id > after_id).order_by(events.c.id).limit(limit)
-        with self._database.reading() as connection:
-            rows = connection.execute(query).all()
-        return [StoredEvent(row.id, row.job_id, to_event(row)) for row in rows]
-
-    def last_event_id(self) -> int:
-        """Return the id of the latest event of all jobs; 0 if there is none."""
-        with self._database.reading() as connection:
-            return connection.execute(select(func.max(events.c.id))).scalar() or 0
-
-    def counts(self) -> dict[JobState, int]:
-        """Return how many jobs there are in every state."""
-        query = select(jobs.c.state, func.count()).group_by(jobs.c.state)
-        with self._database.reading() as connection:
-            found = {JobState(state): count for state, count in connection.execute(query)}
-        return {state: found.get(state, 0) for state in JobState}
-
-    # For the runner: each raises LeaseLost when `token` does not hold a job any more.
-
-    def claim(self, runner: str, lease_s: float) -> Claim | None:
-        """Give the oldest QUEUED job to `runner`; None if there is none."""
-        # Locking and skipping are for databases with several writers; SQLite ignores them.
-        oldest = select(jobs).where(jobs.c.state == JobState.QUEUED).order_by(jobs.c.number)
-        oldest = oldest.limit(1).with_for_update(skip_locked=True)
-        with self._database.writing() as connection:
-            job = connection.execute(oldest).first()
-            if job is None:
-                return None
-            number, token = job.attempts + 1, uuid4().hex
-            self._transition(
-                connection,
-                job,
-                JobState.RUNNING,
-                f"attempt {number}",
-                attempts=number,
-                lease_token=token,
-                lease_expires=self._clock() + lease_s,
-            )
-            connection.execute(
-                insert(attempts).values(
-                    job_id=job.id,
-                    number=number,
-                    runner=runner,
-                    message="",
-                    start_time=self._clock(),
-                )
-            )
-        spec = spec_from_json(job.spec)
-        return Claim(job.id, job.tenant, number, token, spec, job.checkpoint)
-
-    def heartbeat(self, token: str, lease_s: float) -> JobState:
-        """Renew the lease, and return the job's state: what is asked of the attempt."""
-        with self._leased(token) as (connection, job):
-            self._write(connection, job, lease_expires=self._clock() + lease_s)
-            return JobState(job.state)
-
-    def progress(
+    def submit_group(
         self,
-        token: str,
-        step: int,
-        total_steps: int,
-        metrics: dict[str, float],
-        iterations: dict[int, int],
-    ) -> None:
-        """Tell how far the attempt is. A step told of before gets no second point of a metric."""
-        points = [{"name": name, "step": step, "value": value} for name, value in metrics.items()]
-        with self._leased(token) as (connection, job):
-            event = progressed(step, total_steps, metrics, iterations)
-            self._write(connection, job, event)
-            _put_points(connection, job.id, points)
+        tenant: str,
+        request_id: str,
+        specs: Sequence[Spec],
+        options: Options,
+        *,
+        axes: Sequence[str] = (),
+        dataset_ids: Sequence[str | None],
+    ) -> Group:
+        """Store a job for each spec, as one group; or return the one that this request made."""
+        asked = {"specs": [spec_to_json(spec) for spec in specs], "options": asdict(options)}
+        request = json.dumps({"axes": list(axes), **asked}, sort_keys=True)
+        group = {"id": uuid4().hex, "tenant": tenant, "request_id": request_id}
+        try:
+            with self.database.writing() as connection:
+                made = {"request": request, "create_time": self._clock()}
+                connection.execute(insert(groups).values(**group, **made))
+                for place, (spec, dataset_id) in enumerate(zip(specs, dataset_ids, strict=True)):
+                    own = f"group/{group['id']}/{place}"
+                    self._insert(connection, tenant, own, spec, options, dataset_id, group["id"])
+                self._refuse_too_many(connection, tenant)
+        except IntegrityError:
+            same = (groups.c.tenant == tenant) & (groups.c.request_id == request_id)
+            with self.database.reading() as connection:
+                row = connection.execute(select(groups).where(same)).first()
+            if row is None:
+                raise _gone(specs[0]) from None
+            if row.request != request:
+                raise _reused(request_id) from None
+            group["id"] = row.id
+        return self.group(tenant, group["id"])
 
-    def checkpointed(self, token: str, path: str, step: int) -> None:
-        """Make the next attempt go on from `path`, a file that is durable already."""
-        with self._leased(token) as (connection, job):
-            self._write(connection, job, checkpoint=path, checkpoint_step=step)
-
-    def succeed(self, token: str, result: Result) -> None:
-        """End the job with a result."""
-        with self._leased(token) as (connection, job):
-            self._end(connection, job, JobState.SUCCEEDED, result=result_to_json(result))
-
-    def fail(self, token: str, kind: FailureKind, message: str) -> None:
-        """End the job without a result."""
-        with self._leased(token) as (connection, job):
-            self._fail(connection, job, kind, message)
-
-    def requeue(self, token: str, message: str) -> None:
-        """Give the job back after its attempt has stopped; nothing is charged.
-
-        A job that was asked to pause or to end is PAUSED or CANCELLED by that.
-        """
-        with self._leased(token) as (connection, job):
-            self._end(connection, job, AFTER_STOP[JobState(job.state)], message, "STOPPED")
-
-    def lost(self, token: str, message: str) -> None:
-        """Give the job back after its attempt has died; too many of those and it has failed."""
-        with self._leased(token) as (connection, job):
-            self._lose(connection, job, message)
-
-    def expire_leases(self) -> int:
-        """Give back all jobs whose runner was not heard of in time; return how many."""
-        late = select(jobs).where(jobs.c.lease_expires < self._clock())
-        with self._database.reading() as connection:
-            tokens = [job.lease_token for job in connection.execute(late)]
-        expired = 0
-        for token in tokens:
-            with self._database.writing() as connection:
-                job = connection.execute(late.where(jobs.c.lease_token == token)).first()
-                if job is not None:
-                    self._lose(connection, job, "its runner was not heard of")
-                    expired += 1
-        return expired
-
-    # One transaction each; `job` is the row as it was read in the same transaction.
-
-    @contextmanager
-    def _leased(self, token: str) -> Iterator[tuple[Connection, Row[Any]]]:
-        with self._database.writing() as connection:
-            held = select(jobs).where(jobs.c.lease_token == token)
-            job = connection.execute(held).first()
-            if job is None:
-                raise LeaseLost("lease: token must hold a job; got one that holds none")
-            yield connection, job
-
-    def _insert(self, connection: Connection, tenant: str, request_id: str, spec: Spec) -> Row[Any]:
+    def _insert(
+        self,
+        connection: Connection,
+        tenant: str,
+        request_id: str,
+        spec: Spec,
+        options: Options,
+        dataset_id: str | None,
+        group_id: str | None = None,
+    ) -> Row[Any]:
         now = self._clock()
         row = insert(jobs).values(
             id=uuid4().hex,
             tenant=tenant,
             request_id=request_id,
             spec=spec_to_json(spec),
+            kind=spec.kind,
+            dataset_id=dataset_id,
+            group_id=group_id,
+            priority=options.priority,
+            max_run_s=options.max_run_s,
+            run_s=0.0,
             state=JobState.QUEUED,
             failure_message="",
             attempts=0,
             lost_attempts=0,
             last_sequence=1,
+            not_before=0.0,
             create_time=now,
             update_time=now,
         )
         job = connection.execute(row.returning(*jobs.c)).one()
+        if options.labels:
+            named = [{"job_id": job.id, "key": k, "value": v} for k, v in options.labels.items()]
+            connection.execute(insert(labels), named)
         first = state_changed(JobState.QUEUED, "")
         connection.execute(insert(events).values(job_id=job.id, sequence=1, time=now, **first))
         return job
 
     def _refuse_too_many(self, connection: Connection, tenant: str) -> None:
-        live = (jobs.c.tenant == tenant) & jobs.c.state.not_in(TERMINAL)
+        live = (jobs.c.tenant == tenant) & jobs.c.state.not_in(ENDED)
         count = connection.execute(select(func.count()).where(live)).scalar() or 0
         if count > self._max_tenant_jobs:
             most = f"{tenant!r} may have at most {self._max_tenant_jobs} without an end"
-            raise TooManyJobs(f"jobs: {most}; got one more")
+            raise TooManyJobs(f"jobs: {most}; got {count}")
 
-    def _transition(
-        self, connection: Connection, job: Row[Any], state: JobState, message: str, **values: Any
-    ) -> None:
-        """Change the state: the one place where it happens."""
-        check_transition(f"job {job.id}", JobState(job.state), state)
-        event = state_changed(state, message)
-        self._write(connection, job, event, state=state, **values)
+    # Reading: each raises JobNotFound if the tenant has none of that id.
 
-    def _write(
+    def get(self, tenant: str, job_id: str) -> Job:
+        """Return the job as it is now."""
+        with self.database.reading() as connection:
+            return _with_labels(connection, [_find(connection, tenant, job_id)])[0]
+
+    def page(
         self,
-        connection: Connection,
-        job: Row[Any],
-        event: dict[str, Any] | None = None,
-        **values: Any,
-    ) -> None:
-        """Change the row, and append an event, if state and lease are still as they were read."""
-        now = self._clock()
-        if event is not None:
-            values |= {"last_sequence": jobs.c.last_sequence + 1, "update_time": now}
-        unchanged = (
-            jobs.c.id == job.id,
-            jobs.c.state == job.state,
-            jobs.c.lease_token.is_not_distinct_from(job.lease_token),
-        )
-        change = update(jobs).where(*unchanged).values(**values)
-        sequence = connection.execute(change.returning(jobs.c.last_sequence)).scalar()
-        if sequence is None:
-            raise LeaseLost(f"job {job.id}: must be as it was read; got one changed by another")
-        if event is not None:
-            row = insert(events).values(job_id=job.id, sequence=sequence, time=now, **event)
-            connection.execute(row)
+        tenant: str,
+        *,
+        states: Sequence[JobState] = (),
+        kind: str = "",
+        with_labels: Mapping[str, str] | None = None,
+        group_id: str = "",
+        before: int | None = None,
+        limit: int = 100,
+    ) -> tuple[list[Job], int | None]:
+        """Return jobs without their results, the latest first, and what `before` is for more.
 
-    def _end(
-        self,
-        connection: Connection,
-        job: Row[Any],
-        state: JobState,
-        message: str = "",
-        outcome: str | None = None,
-        **values: Any,
-    ) -> None:
-        """End the attempt: the job passes to `state`, and nobody holds it."""
-        values |= {"lease_token": None, "lease_expires": None}
-        self._transition(connection, job, state, message, **values)
-        this = (attempts.c.job_id == job.id, attempts.c.number == job.attempts)
-        ended = {"outcome": outcome or state, "message": message, "end_time": self._clock()}
-        connection.execute(update(attempts).where(*this).values(**ended))
+        Those of a state, kind and group, or of any where none is given, that have all labels of
+        `with_labels`, where an empty value stands for any, and were submitted before the job of
+        the number `before`.
+        """
+        query = select(jobs).where(jobs.c.tenant == tenant)
+        if states:
+            query = query.where(jobs.c.state.in_(states))
+        if kind:
+            query = query.where(jobs.c.kind == kind)
+        if group_id:
+            query = query.where(jobs.c.group_id == group_id)
+        for key, value in (with_labels or {}).items():
+            has = (labels.c.job_id == jobs.c.id) & (labels.c.key == key)
+            has = has & (labels.c.value == value) if value else has
+            query = query.where(select(labels.c.key).where(has).exists())
+        if before is not None:
+            query = query.where(jobs.c.number < before)
+        query = query.order_by(jobs.c.number.desc()).limit(limit + 1)
+        with self.database.reading() as connection:
+            rows = connection.execute(query).all()
+            page = rows[:limit]
+            found = _with_labels(connection, page, with_result=False)
+        return found, page[-1].number if len(rows) > limit else None
 
-    def _fail(
-        self,
-        connection: Connection,
-        job: Row[Any],
-        kind: FailureKind,
-        message: str,
-        outcome: str | None = None,
-        **values: Any,
-    ) -> None:
-        values |= {"failure_kind": kind, "failure_message": message}
-        self._end(connection, job, JobState.FAILED, message, outcome, **values)
+    def group(self, tenant: str, group_id: str) -> Group:
+        """Return the group with its jobs and their results."""
+        owned = (groups.c.id == group_id) & (groups.c.tenant == tenant)
+        members = select(jobs).where(jobs.c.group_id == group_id).order_by(jobs.c.number)
+        with self.database.reading() as connection:
+            row = connection.execute(select(groups).where(owned)).first()
+            if row is None:
+                raise JobNotFound(f"group_id: must be a group of {tenant!r}; got {group_id!r}")
+            found = _with_labels(connection, connection.execute(members).all())
+        axes = tuple(json.loads(row.request)["axes"])
+        return Group(row.id, to_time(row.create_time), axes, tuple(found))
 
-    def _lose(self, connection: Connection, job: Row[Any], message: str) -> None:
-        lost = job.lost_attempts + 1
-        if job.state == JobState.RUNNING and lost >= self._max_lost_attempts:
-            message = f"{lost} attempts were lost; the last: {message}"
-            kind = FailureKind.WORKER_LOST
-            self._fail(connection, job, kind, message, "LOST", lost_attempts=lost)
-        else:
-            state = AFTER_STOP[JobState(job.state)]
-            self._end(connection, job, state, message, "LOST", lost_attempts=lost)
+    def events(
+        self, tenant: str, job_id: str, after_sequence: int, limit: int = 100
+    ) -> list[Event]:
+        """Return the events of a job with a greater sequence number, in order."""
+        later = (events.c.job_id == job_id) & (events.c.sequence > after_sequence)
+        query = select(events).where(later).order_by(events.c.sequence).limit(limit)
+        with self.database.reading() as connection:
+            _find(connection, tenant, job_id)
+            return [to_event(row) for row in connection.execute(query)]
+
+    def attempts(self, tenant: str, job_id: str) -> tuple[AttemptRecord, ...]:
+        """Return the attempts at a job, in order."""
+        query = select(attempts).where(attempts.c.job_id == job_id).order_by(attempts.c.number)
+        with self.database.reading() as connection:
+            _find(connection, tenant, job_id)
+            return tuple(to_attempt(row) for row in connection.execute(query))
+
+    def series(
+        self, tenant: str, job_id: str, names: Sequence[str] = (), after_step: int = -1
+    ) -> dict[str, list[tuple[int, float | None]]]:
+        """Return (step, value) pairs by the name of what was measured, ascending."""
+        query = select(metrics).where(metrics.c.job_id == job_id, metrics.c.step > after_step)
+        if names:
+            query = query.where(metrics.c.name.in_(names))
+        query = query.order_by(metrics.c.name, metrics.c.step)
+        found: dict[str, list[tuple[int, float | None]]] = {}
+        with self.database.reading() as connection:
+            _find(connection, tenant, job_id)
+            for row in connection.execute(query):
+                found.setdefault(row.name, []).append((row.step, row.value))
+        return found
+
+    def artifacts(self, tenant: str, job_id: str) -> tuple[Artifact, ...]:
+        """Return the files that a job left, by name."""
+        query = select(artifacts).where(artifacts.c.job_id == job_id).order_by(artifacts.c.name)
+        with self.database.reading() as connection:
+            _find(connection, tenant, job_id)
+            rows = connection.execute(query).all()
+        return tuple(Artifact(r.name, r.size_bytes, r.sha256, r.media_type) for r in rows)
+
+    # Asking for a change: each raises JobNotFound, or IllegalTransition if the job's state
+    # does not allow it. What was asked for before is not asked for again.
+
+    def cancel(self, tenant: str, job_id: str) -> Job:
+        """End the job, or ask its attempt to."""
+        return self._ask(tenant, job_id, JobState.CANCELLED, JobState.CANCELLING)
+
+    def pause(self, tenant: str, job_id: str) -> Job:
+        """Stop the job until it is resumed, or ask its attempt to."""
+        return self._ask(tenant, job_id, JobState.PAUSED, JobState.PAUSING)
+
+    def resume(self, tenant: str, job_id: str) -> Job:
+        """Queue a PAUSED job again."""
+        with self._changing(tenant, job_id) as change:
+            if change.state is JobState.PAUSED:
+                change.transition(JobState.QUEUED, "resumed", not_before=0.0)
+            elif change.state not in (JobState.QUEUED, JobState.RUNNING):
+                raise _illegal(change, "PAUSED", "to be resumed")
+        return self.get(tenant, job_id)
+
+    def retry(self, tenant: str, job_id: str) -> Job:
+        """Queue a FAILED or CANCELLED job again, to go on from its last checkpoint."""
+        with self._changing(tenant, job_id) as change:
+            if change.state not in (JobState.FAILED, JobState.CANCELLED):
+                raise _illegal(change, "FAILED or CANCELLED", "to be tried again")
+            anew = {"failure_kind": None, "failure_message": "", "lost_attempts": 0}
+            change.transition(JobState.QUEUED, "tried again", run_s=0.0, not_before=0.0, **anew)
+        return self.get(tenant, job_id)
+
+    def delete(self, tenant: str, job_id: str) -> None:
+        """Remove a job that has ended. Its files are for the caller to remove, after."""
+        with self._changing(tenant, job_id) as change:
+            if change.state not in ENDED:
+                raise _illegal(change, "SUCCEEDED, FAILED or CANCELLED", "to be deleted")
+            remove(change.connection, job_id)
+
+    def _ask(self, tenant: str, job_id: str, done: JobState, asked: JobState) -> Job:
+        with self._changing(tenant, job_id) as change:
+            if change.state not in (done, asked):
+                runs = change.row.lease_token is not None
+                change.transition(asked if runs else done, "as asked")
+        return self.get(tenant, job_id)
+
+    @contextmanager
+    def _changing(self, tenant: str, job_id: str) -> Iterator[Change]:
+        with self.database.writing() as connection:
+            yield Change(connection, _find(connection, tenant, job_id), self._clock())
+
+    # For whom all jobs concern.
+
+    def new_events(self, after_id: int, limit: int = 1000) -> list[StoredEvent]:
+        """Return the events of all jobs with a greater id, in the order of their commits."""
+        of_job = (jobs.c.tenant, jobs.c.kind.label("job_kind"), jobs.c.create_time)
+        query = select(events, *of_job).join(jobs, events.c.job_id == jobs.c.id)
+        query = query.where(events.c.id > after_id).order_by(events.c.id).limit(limit)
+        with self.database.reading() as connection:
+            rows = connection.execute(query).all()
+        return [
+            StoredEvent(
+                id=row.id,
+                job_id=row.job_id,
+                tenant=row.tenant,
+                kind=row.job_kind,
+                create_time=to_time(row.create_time),
+                event=to_event(row),
+            )
+            for row in rows
+        ]
+
+    def last_event_id(self) -> int:
+        """Return the id of the latest event of all jobs; 0 if there is none."""
+        with self.database.reading() as connection:
+            return connection.execute(select(func.max(events.c.id))).scalar() or 0
+
+    def census(self) -> Census:
+        """Return which jobs there are now."""
+        query = select(jobs.c.state, jobs.c.kind, func.count()).group_by(jobs.c.state, jobs.c.kind)
+        held = select(jobs.c.id).where(jobs.c.lease_token.is_not(None))
+        with self.database.reading() as connection:
+            found = {(JobState(s), kind): count for s, kind, count in connection.execute(query)}
+            running = frozenset(connection.execute(held).scalars())
+        return Census(found, running)
 
 
 def _find(connection: Connection, tenant: str, job_id: str) -> Row[Any]:
@@ -361,9 +383,24 @@ def _find(connection: Connection, tenant: str, job_id: str) -> Row[Any]:
     return row
 
 
-def _put_points(connection: Connection, job_id: str, points: list[dict[str, Any]]) -> None:
-    """Insert points, in place of those there are; the lease makes us their only writer."""
-    for point in points:
-        same = (metrics.c.name == point["name"]) & (metrics.c.step == point["step"])
-        connection.execute(delete(metrics).where(metrics.c.job_id == job_id, same))
-        connection.execute(insert(metrics).values(job_id=job_id, **point))
+def _with_labels(
+    connection: Connection, rows: Sequence[Row[Any]], *, with_result: bool = True
+) -> list[Job]:
+    of_them = labels.c.job_id.in_([row.id for row in rows])
+    found: dict[str, dict[str, str]] = {row.id: {} for row in rows}
+    for label in connection.execute(select(labels).where(of_them)):
+        found[label.job_id][label.key] = label.value
+    return [to_job(row, found[row.id], with_result=with_result) for row in rows]
+
+
+def _illegal(change: Change, must: str, what: str) -> IllegalTransition:
+    return IllegalTransition(f"job {change.row.id}: must be {must} {what}; got {change.state}")
+
+
+def _reused(request_id: str) -> RequestIdReused:
+    must = "must be new, or come with the request it came with before"
+    return RequestIdReused(f"request_id: {must}; got {request_id!r} with another spec or options")
+
+
+def _gone(spec: Spec) -> DatasetGone:
+    return DatasetGone(f"dataset: must be there; got {spec.dataset!r}, which was deleted")

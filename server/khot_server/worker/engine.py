@@ -7,11 +7,11 @@ call, so a new operator of the library is served without a line here.
 
 import json
 import time
-import traceback
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import structlog
 import torch
 from torch import Tensor
 
@@ -20,6 +20,8 @@ from khot.registry import properties
 from khot.sampling import precise
 from khot_server.messages import BatchRequest, BatchResult, Call, Hello, OperatorInfo
 from khot_server.worker.slots import Rows, Slot
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
@@ -47,11 +49,16 @@ class Found:
         return {name: gradient for name, gradient in both.items() if gradient is not None}
 
     @property
-    def fallback_rows(self) -> int:
-        """Rows that needed bisection."""
+    def hard_rows(self) -> tuple[int, int]:
+        """How many rows needed bisection, and of how many the root was not found."""
         if self.diagnostics is None:
-            return 0
-        return int(np.count_nonzero(self.diagnostics.fallback.numpy(force=True)))
+            return 0, 0
+        solved = self.diagnostics
+        fallback, converged = (
+            int(np.count_nonzero(column.numpy(force=True)))
+            for column in (solved.fallback, solved.converged)
+        )
+        return fallback, solved.converged.numel() - converged
 
 
 class Engine:
@@ -85,11 +92,11 @@ class Engine:
         start = time.perf_counter_ns()
         slot, call = Slot(request, memory), request.call
         refusals: dict[int, str] = {}
-        fallback_rows, found = 0, Found()
+        fallback_rows, nonconverged_rows, found = 0, 0, Found()
         try:
             try:
                 found = self._apply(call, slot.rows())
-                fallback_rows = found.fallback_rows
+                fallback_rows, nonconverged_rows = found.hard_rows
             except (ValueError, TypeError) as error:
                 refusals[0] = str(error)
             if refusals and request.items > 1:
@@ -97,11 +104,13 @@ class Engine:
                 for item in range(request.items):
                     try:
                         found = self._apply(call, slot.rows(item))
-                        fallback_rows += found.fallback_rows
+                        fallback, nonconverged = found.hard_rows
+                        fallback_rows += fallback
+                        nonconverged_rows += nonconverged
                     except (ValueError, TypeError) as error:
                         refusals[item] = str(error)
         except Exception as error:  # for want of memory, or a fault of ours: others go on
-            traceback.print_exc()
+            log.exception("batch_failed", operator=call.operator)
             said = str(error).strip().partition("\n")[0]
             failure = f"{type(error).__name__}: {said}"
             return BatchResult(request.id, time.perf_counter_ns() - start, failure=failure)
@@ -112,6 +121,7 @@ class Engine:
             roots=found.diagnostics is not None,
             gradients=tuple(found.differentiated),
             fallback_rows=fallback_rows,
+            nonconverged_rows=nonconverged_rows,
             refusals=refusals,
         )
 
@@ -162,10 +172,11 @@ class Engine:
                     pi, diagnostics = solve(precise(scores), k, tau=tau)
                 value = row.function(pi, **options)
                 return Found(value, pi if call.pi else None, diagnostics=diagnostics)
-            with_diagnostics = getattr(khot, f"{row.name}_with_diagnostics", None)
-            if with_diagnostics is None:
+            if row.with_diagnostics is None:
                 return Found(row.function(*arguments, **options))
-            value, diagnostics = with_diagnostics(*arguments, **options)
+            value, diagnostics = row.with_diagnostics(*arguments, **options)
+            if diagnostics.iterations.ndim > 1:  # a root for each sample; a row tells of one
+                diagnostics = diagnostics.hardest()
             return Found(value, diagnostics=diagnostics)
 
     def _put(self, tensor: Tensor) -> Tensor:
@@ -198,8 +209,7 @@ def _write(call: Call, rows: Rows, found: Found) -> None:
             rows[f"gradient_{name}"].copy_(gradient)
     if found.diagnostics is not None:
         rows["iterations"].copy_(found.diagnostics.iterations)
-        if call.diagnostics:
-            rows["residual"].copy_(found.diagnostics.residual)
+        rows["residual"].copy_(found.diagnostics.residual)
     if found.value is None or not call.columns:
         return
     if call.form == "bits":
@@ -223,4 +233,13 @@ def _info(row: khot.Operator) -> OperatorInfo:
         ranked=isinstance(row, khot.Relaxation) and row.ranked,
         needs_loss=isinstance(row, khot.Estimator) and row.needs_loss,
         relaxed=isinstance(row, khot.Estimator) and not row.hard,
+        roots=isinstance(row, khot.Design) or row.with_diagnostics is not None,
+        design=_design(row),
     )
+
+
+def _design(row: khot.Operator) -> str | None:
+    """The design by which the operator draws, if it does."""
+    if isinstance(row, khot.Estimator):
+        return row.law
+    return row.name if isinstance(row, khot.Design) else None

@@ -13,6 +13,7 @@ import socket
 import sys
 from typing import TYPE_CHECKING
 
+from khot_server import logs
 from khot_server.control import CANNOT_START, READY
 from khot_server.messages import BatchRequest
 from khot_server.worker import memory, pulse
@@ -27,6 +28,7 @@ def main() -> None:
     parser.add_argument("--link-fd", type=int, required=True)
     parser.add_argument("--lifeline-fd", type=int, required=True)
     options = parser.parse_args()
+    logs.configure("engine")
     # Ctrl-C reaches the whole group, and some service managers send SIGTERM to all of it:
     # what was accepted is computed first, and the end of the link is the end.
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -1,153 +1,23 @@
 """The guard: who may call and how often, errors as statuses, and every call counted once."""
 
 import asyncio
-import functools
 import gc
-import hashlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
 import grpc
 import pytest
-from google.rpc import status_pb2
+from gate import PEER, RELAX, TOKENS, WATCH, Context, Gate, echo, raising, run
 from structlog.testing import capture_logs
 
 from khot_proto.v1 import khot_service_pb2 as pb
 from khot_server import errors
 from khot_server.api import guard as module
-from khot_server.api.guard import CODES, Guard, identity
-from khot_server.api.identity import LOCAL, Identity, Tokens
+from khot_server.api.guard import CODES, identity
+from khot_server.api.identity import LOCAL, Identity
 from khot_server.errors import InvalidArgument, QueueFull, ServiceError, packed_details
-from khot_server.metrics import Metrics
-
-RELAX = "/khot.v1.KHotService/Relax"
-WATCH = "/khot.v1.JobService/WatchJob"
-PEER = "ipv4:127.0.0.1:5000"
-
-
-def token_of(tenant: str, *scopes: str) -> dict[str, Identity]:
-    """The token of a tenant is his name."""
-    return {hashlib.sha256(tenant.encode()).hexdigest(): Identity(tenant, frozenset(scopes))}
-
-
-TOKENS = Tokens(
-    token_of("vision", "sample")
-    | token_of("speech", "sample")
-    | token_of("batch", "jobs")
-    | token_of("root", "admin")
-)
-
-
-class Context:
-    """What gRPC gives a servicer."""
-
-    def __init__(self, token: str | None = None, peer: str = PEER) -> None:
-        self._peer = peer
-        self._metadata = (("x-other", "1"),)
-        if token is not None:
-            self._metadata += (("authorization", f"Bearer {token}"),)
-        self.trailing: tuple[tuple[str, bytes], ...] = ()
-        self.aborted: list[tuple[grpc.StatusCode, str]] = []
-
-    def peer(self) -> str:
-        return self._peer
-
-    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
-        return self._metadata
-
-    def set_trailing_metadata(self, metadata: tuple[tuple[str, bytes], ...]) -> None:
-        self.trailing = metadata
-
-    async def abort(self, code: grpc.StatusCode, details: str = "") -> None:
-        self.aborted.append((code, details))
-        raise grpc.aio.AbortError
-
-    def set_code(self, code: grpc.StatusCode) -> None:
-        self.told_code = code
-
-    def set_details(self, details: str) -> None:
-        self.told_details = details
-
-    def code(self) -> grpc.StatusCode:
-        return self.aborted[-1][0]
-
-    @property
-    def status(self) -> status_pb2.Status:
-        """What the caller is told: the status in the trailer, which agrees with the call's own."""
-        assert not self.aborted
-        ((key, value),) = self.trailing
-        status = status_pb2.Status.FromString(value)
-        assert key == "grpc-status-details-bin"
-        assert (CODES[status.code], status.message) == (self.told_code, self.told_details)
-        return status
-
-
-class Gate:
-    """A guard with its metrics, and calls through it."""
-
-    def __init__(self, tokens: Tokens | None = None, max_caller_calls: int = 2) -> None:
-        codes = [code.name for code in grpc.StatusCode]
-        self.metrics = Metrics(("Relax", "WatchJob", "other"), codes, ())
-        self.guard = Guard(tokens, self.metrics, max_caller_calls)
-
-    async def call(
-        self,
-        behaviour: Any,
-        context: Context | None = None,
-        request: Any = b"?",
-        method: str = RELAX,
-        read: Any = None,
-    ) -> Any:
-        """The response of a unary call; None if there is none."""
-        inner = grpc.unary_unary_rpc_method_handler(behaviour, read)
-        handler = self.guard.handler(method, inner)
-        try:
-            return await handler.unary_unary(request, context or Context())
-        except grpc.aio.AbortError:
-            return None
-
-    def iterate(
-        self, behaviour: Any, context: Context, request: Any = b"?", read: Any = None
-    ) -> Any:
-        """The responses of a call of WatchJob."""
-        inner = grpc.unary_stream_rpc_method_handler(behaviour, read)
-        return self.guard.handler(WATCH, inner).unary_stream(request, context)
-
-    def check_counted(self, method: str = "Relax", **codes: int) -> None:
-        """Every call of the method is counted once, with its code, and none is under way."""
-        value = self.metrics.registry.get_sample_value
-        found = {
-            code.name: value("khot_requests_total", {"method": method, "code": code.name})
-            for code in grpc.StatusCode
-        }
-        assert {name: count for name, count in found.items() if count} == codes
-        of_method = {"method": method}
-        assert value("khot_requests_in_flight", of_method) == 0
-        assert value("khot_request_duration_seconds_count", of_method) == sum(codes.values())
-        assert not self.guard._under_way, "and nobody's calls are"
-
-
-def run(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """An async test as a test."""
-
-    @functools.wraps(test)
-    def wrapper(**parameters: Any) -> None:
-        asyncio.run(asyncio.wait_for(test(**parameters), 20))
-
-    return wrapper
-
-
-async def echo(request: Any, context: Any) -> Any:
-    return request
-
-
-def raising(error: BaseException) -> Any:
-    async def behaviour(request: Any, context: Any) -> Any:
-        raise error
-
-    return behaviour
 
 
 def every_error() -> list[ServiceError]:
@@ -156,6 +26,7 @@ def every_error() -> list[ServiceError]:
         if isinstance(kind, type) and issubclass(kind, ServiceError) and kind is not ServiceError:
             wants = {"InvalidArgument": ("k", "k: must be"), "NotFound": ("job", "x", "x: must be")}
             wants["AlreadyExists"] = wants["NotFound"]
+            wants["FailedPrecondition"] = ("jobs/x", "x: must be")
             if not kind.__name__.startswith("_"):
                 found.append(kind(*wants.get(kind.__name__, ("who: must be",))))
     return found

@@ -1,197 +1,12 @@
-"""The batcher: greedy batches on several engines, callers who leave, and engines that die."""
-
-import asyncio
-import functools
-from collections.abc import Callable, Coroutine
-from typing import Any
+"""The batcher: greedy batches on several engines, and callers who leave."""
 
 import numpy as np
 import pytest
+from room import OPERATOR, Caller, Room, run, turns
 
-from khot_server.batching import batcher as module
-from khot_server.batching.batcher import Batch, Batcher
-from khot_server.batching.policy import Limits
-from khot_server.batching.work import Entry, Item, Outcome
-from khot_server.errors import (
-    BatchTooLong,
-    DeadlineExceeded,
-    EngineDied,
-    EngineFailed,
-    EngineUnavailable,
-    QueueFull,
-    ServiceError,
-)
-from khot_server.messages import BatchRequest, BatchResult, Call, Hello, LinkLost, OperatorInfo
-
-OPERATOR = OperatorInfo(
-    "sigmoid_topk", "relaxation", "", "", {}, {}, True, False, False, False, False
-)
-
-
-class Engine:
-    """An engine in this process, and the link to it: it doubles scores, when it is told to."""
-
-    def __init__(self, device: str = "cpu") -> None:
-        self.device = device
-        self.sent: list[BatchRequest] = []
-        self.slots: dict[int, bytearray] = {}
-        self.dead = False
-        self.closed = 0
-        self._arrived = asyncio.Event()
-        self._result: Callable[[BatchResult], None] | None = None
-        self._lost: Callable[[], None] | None = None
-
-    async def hello(self) -> Hello:
-        if self.dead:
-            raise LinkLost
-        return Hello((OPERATOR,), self.device, 1)
-
-    def listen(self, result: Callable[[BatchResult], None], lost: Callable[[], None]) -> None:
-        self._result, self._lost = result, lost
-
-    def send(self, request: BatchRequest) -> None:
-        if self.dead:
-            raise LinkLost
-        self.sent.append(request)
-        self._arrived.set()
-
-    def memory(self, slot: int, size: int) -> memoryview:
-        if len(self.slots.get(slot, b"")) < size:
-            self.slots[slot] = bytearray(b"\xaa" * size)  # as a slot is that was used before
-        return memoryview(self.slots[slot])
-
-    def close(self) -> None:
-        self.closed += 1
-
-    # what a test does with it
-
-    async def batch(self) -> BatchRequest:
-        """The next batch that was sent."""
-        while not self.sent:
-            self._arrived.clear()
-            await self._arrived.wait()
-        return self.sent.pop(0)
-
-    def array(self, request: BatchRequest, name: str, dtype: str = "float32") -> np.ndarray:
-        """An array of the batch, to be read and written."""
-        at, width = request.layout[name]
-        size = request.rows * width // np.dtype(dtype).itemsize
-        return np.frombuffer(self.slots[request.slot], dtype, size, at)
-
-    def answer(self, request: BatchRequest, **fields: Any) -> None:
-        self.array(request, "soft")[:] = 2 * self.array(request, "scores")
-        assert self._result is not None
-        self._result(BatchResult(request.id, 500, **fields))
-
-    def die(self) -> None:
-        self.dead = True
-        assert self._lost is not None
-        self._lost()
-
-
-class Observer:
-    def __init__(self) -> None:
-        self.batches: list[Batch] = []
-        self.engines: list[str] = []
-
-    def engine_connected(self, hello: Hello) -> None:
-        self.engines.append(f"up {hello.device}")
-
-    def engine_lost(self) -> None:
-        self.engines.append("lost")
-
-    def batch_done(self, batch: Batch) -> None:
-        self.batches.append(batch)
-
-
-class Caller:
-    """Somebody with an item, and what he was told of it."""
-
-    def __init__(self, rows: int, value: float, n: int, **of: Any) -> None:
-        call = Call("sigmoid_topk", "{}", n, "float32")
-        self.value = value
-        ones = np.ones(rows).tobytes()
-        scores = np.full((rows, n), value, "float32").tobytes()
-        self.entry = Entry(
-            Item(call, rows, {"k": ones, "tau": ones, "scores": scores}), self._told, **of
-        )
-        self.done = asyncio.Event()
-        self.error: ServiceError | None = None
-        self.refusal: str | None = None
-        self.soft: list[float] = []
-        self.times: tuple[int, int, int, int] | None = None
-
-    def _told(self, entry: Entry, outcome: Outcome | ServiceError) -> None:
-        assert entry is self.entry and not self.done.is_set(), "told once, of his own"
-        self.done.set()
-        if isinstance(outcome, ServiceError):
-            self.error = outcome
-            return
-        self.refusal = outcome.refusal
-        self.soft = np.frombuffer(outcome.read("soft"), "float32").tolist()
-        self.times = (outcome.queue_ns, outcome.batch_ns, outcome.compute_ns, outcome.batch_rows)
-
-    @property
-    def served(self) -> bool:
-        """Whether he was told what he asked for."""
-        return self.soft == [2 * self.value] * self.entry.elements and self.refusal is None
-
-
-class Room:
-    """A batcher, and all that is around it."""
-
-    def __init__(self, max_batch_s: float = 60.0, **limits: Any) -> None:
-        self.observer = Observer()
-        self.batcher = Batcher(Limits(**limits), self.observer, max_batch_s)
-        self.serving: dict[Engine, asyncio.Task[None]] = {}
-
-    async def connect(self, device: str = "cpu") -> Engine:
-        engine, up = Engine(device), asyncio.Event()
-
-        async def connected() -> None:
-            up.set()
-
-        task = asyncio.create_task(self.batcher.serve(engine, connected))
-        self.serving[engine] = task
-        await up.wait()
-        return engine
-
-    def submit(self, rows: int = 1, value: float = 1.0, n: int = 4, **of: Any) -> Caller:
-        caller = Caller(rows, value, n, arrival=self.batcher.clock(), **of)
-        self.batcher.submit([caller.entry])
-        return caller
-
-    def submit_together(self, *rows: int) -> list[Caller]:
-        """As the items of one request, which are queued together; the values are 1, 2, ..."""
-        callers = [Caller(count, float(value), 4) for value, count in enumerate(rows, start=1)]
-        self.batcher.submit([caller.entry for caller in callers])
-        return callers
-
-    @property
-    def is_empty(self) -> bool:
-        queue = self.batcher.queue
-        return (queue.entries, queue.elements, queue.held) == (0, 0, 0)
-
-
-async def turns() -> None:
-    """Let everything happen that will happen by itself at once."""
-    for _ in range(100):
-        await asyncio.sleep(0)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await asyncio.sleep(0.001)
-
-
-def run(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """An async test as a test."""
-
-    @functools.wraps(test)
-    def wrapper(**fixtures: Any) -> None:
-        asyncio.run(asyncio.wait_for(test(**fixtures), 20))
-
-    return wrapper
+from khot_server.batching.work import Entry, Item
+from khot_server.errors import DeadlineExceeded, EngineFailed, QueueFull
+from khot_server.messages import Call
 
 
 @run
@@ -447,254 +262,37 @@ async def test_a_batch_that_failed_fails_its_callers_and_not_the_engine():
 
 
 @run
-async def test_iterations_are_counted_by_row():
+async def test_iterations_and_residuals_are_told_by_row():
     room = Room()
     engine = await room.connect()
     for rows, values in ((1, [7]), (5, [3, 0, 3, 9, 3])):
         caller = room.submit(rows)
         batch = await engine.batch()
         engine.array(batch, "iterations", "int32")[:] = values
+        engine.array(batch, "residual", "float64")[:] = [1e-9 * value for value in values]
         engine.answer(batch, roots=True)
         assert caller.served
     room.submit()
     engine.answer(await engine.batch())
-    counted = [batch.iterations for batch in room.observer.batches]
-    assert counted == [{7: 1}, {0: 1, 3: 3, 9: 1}, None]
+    one, some, none = (batch.roots for batch in room.observer.batches)
+    assert (one.iterations, some.iterations, none) == ({7: 1}, {0: 1, 3: 3, 9: 1}, None)
+    assert one.residuals == pytest.approx([7e-9], rel=1e-15)
+    assert some.residuals == pytest.approx([3e-9, 0, 3e-9, 9e-9, 3e-9], rel=1e-15)
 
 
 @run
-async def test_rows_that_were_refused_have_no_iterations():
+async def test_rows_that_were_refused_have_no_roots():
     """The engine leaves their memory as it was: anything, such as a number below 0."""
     room = Room()
     engine = await room.connect()
     callers = room.submit_together(1, 2, 1)
     batch = await engine.batch()
     engine.array(batch, "iterations", "int32")[:] = [4, -5, 2**31 - 1, 4]
+    engine.array(batch, "residual", "float64")[:] = [1e-8, np.nan, -np.inf, 1e-7]
     engine.answer(batch, roots=True, refusals={1: "x must be finite"})
     assert [caller.served for caller in callers] == [True, False, True]
-    assert [batch.iterations for batch in room.observer.batches] == [{4: 2}]
-
-
-@run
-async def test_a_dead_engine_fails_only_what_it_had():
-    room = Room()
-    engines = [await room.connect(), await room.connect()]
-    callers = [room.submit(n=n) for n in (4, 5)]
-    await engines[0].batch()
-    running = await engines[1].batch()
-    waiting = room.submit(3, n=4)
-    await turns()
-    engines[0].die()
-    assert isinstance(callers[0].error, EngineDied)
-    assert not callers[1].done.is_set() and not waiting.done.is_set()
-    assert (engines[0].closed, engines[1].closed) == (1, 0)
-    await room.serving[engines[0]]
-    engines[1].answer(running)
-    engines[1].answer(await engines[1].batch())
-    assert callers[1].served and waiting.served
-    assert room.observer.engines == ["up cpu", "up cpu", "lost"]
-
-
-@run
-async def test_both_batches_of_a_dead_engine_are_lost_and_who_left_is_not_told():
-    room = Room(ahead_elements=4)
-    engine = await room.connect()
-    first, leaving = room.submit_together(1, 1)
-    await engine.batch()
-    second = room.submit()
-    await engine.batch()
-    room.batcher.withdraw([leaving.entry])
-    engine.die()
-    assert isinstance(first.error, EngineDied) and isinstance(second.error, EngineDied)
-    assert not leaving.done.is_set()
-
-
-@run
-async def test_the_queue_waits_for_the_next_engine():
-    room = Room()
-    engine = await room.connect()
-    lost = room.submit()
-    await engine.batch()
-    waiting = room.submit(3)
-    await turns()
-    engine.die()
-    assert isinstance(lost.error, EngineDied)
-    with pytest.raises(EngineUnavailable, match="must be running; got none, one is being started"):
-        room.submit()
-    await room.serving[engine]
-    assert not waiting.done.is_set() and room.batcher.devices == []
-    successor = await room.connect("cuda:1")
-    successor.answer(await successor.batch())
-    assert waiting.served
-    assert room.observer.engines == ["up cpu", "lost", "up cuda:1"]
-
-
-@run
-async def test_an_engine_that_is_found_dead_when_a_batch_is_sent_loses_only_that_batch():
-    room = Room()
-    engines = [await room.connect(), await room.connect()]
-    engines[0].dead = True
-    unlucky = room.submit()
-    await unlucky.done.wait()
-    assert isinstance(unlucky.error, EngineDied)
-    await room.serving[engines[0]]
-    lucky = room.submit()
-    engines[1].answer(await engines[1].batch())
-    assert lucky.served and engines[0].closed == 1
-
-
-@run
-async def test_an_engine_that_dies_before_its_hello_was_never_there():
-    room, engine = Room(), Engine()
-    engine.dead = True
-
-    async def never() -> None:
-        raise AssertionError("it is not connected")
-
-    await room.batcher.serve(engine, never)
-    assert engine.closed == 1 and room.observer.engines == []
-    with pytest.raises(EngineUnavailable, match="got none"):
-        room.submit()
-
-
-@run
-async def test_serving_can_be_cancelled_and_then_the_engine_is_given_up():
-    room = Room()
-    engine = await room.connect()
-    caller = room.submit()
-    await engine.batch()
-    room.serving[engine].cancel()
-    await asyncio.wait([room.serving[engine]])
-    assert isinstance(caller.error, EngineDied)
-    assert (engine.closed, room.batcher.devices) == (1, [])
-
-
-@run
-async def test_a_batch_that_takes_too_long_gives_its_engine_up():
-    room = Room(max_batch_s=0.02, ahead_elements=4)
-    stuck, other = await room.connect(), await room.connect()
-    slow = room.submit()
-    await stuck.batch()
-    quick = room.submit()
-    other.answer(await other.batch())
-    await slow.done.wait()
-    assert isinstance(slow.error, BatchTooLong)
-    assert str(slow.error) == (
-        "engine: a batch must take at most 0.02 s; got one that takes longer"
-    )
-    await room.serving[stuck]
-    assert quick.served and (stuck.closed, other.closed) == (1, 0)
-    after = room.submit()
-    other.answer(await other.batch())
-    assert after.served
-
-
-@run
-async def test_a_batch_behind_one_that_takes_too_long_may_be_tried_again():
-    room = Room(max_batch_s=0.02, ahead_elements=4)
-    stuck = await room.connect()
-    slow = room.submit()
-    await stuck.batch()
-    behind = room.submit()
-    await stuck.batch()
-    await slow.done.wait()
-    assert isinstance(slow.error, BatchTooLong) and isinstance(behind.error, EngineDied)
-
-
-@run
-async def test_the_time_of_a_batch_behind_another_begins_when_that_one_ends():
-    room = Room(max_batch_s=10.0, ahead_elements=4)
-    now = 0.0
-    room.batcher.clock = lambda: now
-    engine = await room.connect()
-    (lane,) = room.batcher._lanes
-    room.submit()
-    first = await engine.batch()
-    behind = room.submit()
-    second = await engine.batch()
-    now = 9.0
-    engine.answer(first)
-    now = 18.0  # long since it was sent
-    room.batcher._watch(lane)
-    assert not engine.closed
-    engine.answer(second)
-    assert behind.served
-    stuck = room.submit()
-    await engine.batch()
-    now = 28.0
-    room.batcher._watch(lane)
-    assert isinstance(stuck.error, BatchTooLong)
-
-
-@run
-async def test_an_engine_that_answers_in_time_is_watched_and_kept():
-    room = Room(max_batch_s=0.01)
-    engine = await room.connect()
-    start = room.batcher.clock()
-    while room.batcher.clock() < start + 0.05:  # longer than a batch may take, in many
-        caller = room.submit()
-        engine.answer(await engine.batch())
-        assert caller.served
-    (lane,) = room.batcher._lanes
-    await until(lambda: lane.watch is None)
-    assert engine.closed == 0, "nothing is under way, so nothing takes too long"
-    slow = room.submit()
-    await engine.batch()
-    await slow.done.wait()
-    assert isinstance(slow.error, BatchTooLong), "and it is watched again"
-
-
-@run
-async def test_who_waits_for_no_engine_is_told_in_the_end(monkeypatch):
-    monkeypatch.setattr(module, "ENGINE_WAIT_S", 0.01)
-    room = Room()
-    engine = await room.connect()
-    room.submit()
-    await engine.batch()
-    waiting = [room.submit(3), room.submit(n=9)]
-    await turns()
-    engine.die()
-    for caller in waiting:
-        await caller.done.wait()
-        assert isinstance(caller.error, EngineUnavailable)
-        assert str(caller.error) == "engine: must be back by now; got none"
-    assert room.is_empty
-
-
-@run
-async def test_nobody_is_given_up_once_there_is_an_engine_again(monkeypatch):
-    """Even if two engines were lost at once, each of which could have been the last."""
-    room, loop = Room(), asyncio.get_running_loop()
-    timers: list[tuple[asyncio.TimerHandle, Callable[[], None]]] = []
-    original = loop.call_later
-
-    def call_later(delay: float, callback: Any, *arguments: Any) -> asyncio.TimerHandle:
-        handle = original(delay, callback, *arguments)
-        if delay == module.ENGINE_WAIT_S:
-            timers.append((handle, callback))
-        return handle
-
-    monkeypatch.setattr(loop, "call_later", call_later)
-    engines = [await room.connect(), await room.connect()]
-    for engine in engines:
-        room.submit()
-        await engine.batch()
-    waiting = room.submit()
-    await turns()
-    for engine in engines:
-        engine.die()
-    await asyncio.gather(*(room.serving[engine] for engine in engines))
-    successor = await room.connect()
-    running = await successor.batch()
-    also_waiting = room.submit()
-    assert timers
-    for handle, callback in timers:  # the time has come
-        if not handle.cancelled():
-            callback()
-    assert not also_waiting.done.is_set()
-    successor.answer(running)
-    successor.answer(await successor.batch())
-    assert waiting.served and also_waiting.served
+    (found,) = (batch.roots for batch in room.observer.batches)
+    assert found.iterations == {4: 2} and [*found.residuals] == [1e-8, 1e-7]
 
 
 @run
@@ -712,20 +310,6 @@ async def test_a_full_queue_refuses_at_once_and_keeps_what_it_has():
     engine.answer(await engine.batch())
     engine.answer(await engine.batch())
     assert fits.served and fits_now.served and room.is_empty
-
-
-@run
-async def test_what_a_lost_engine_had_makes_room():
-    room = Room(queue_elements=4)
-    engine, other = await room.connect(), await room.connect()
-    lost = room.submit()
-    await engine.batch()
-    engine.die()
-    await room.serving[engine]
-    assert isinstance(lost.error, EngineDied)
-    served = room.submit()
-    other.answer(await other.batch())
-    assert served.served and room.is_empty
 
 
 @run

@@ -2,7 +2,8 @@
 
 import pytest
 
-from khot_server.jobs.spec import FeatureSelectionResult, FeatureSelectionSpec
+from khot_server.jobs.results import FeatureSelectionResult
+from khot_server.jobs.spec import FeatureSelectionSpec
 from khot_server.jobs.store import JobStore
 
 
@@ -23,16 +24,28 @@ def clock():
 
 @pytest.fixture
 def store(tmp_path, clock):
-    made = JobStore(tmp_path / "jobs.sqlite3", clock=clock, max_lost_attempts=3)
+    made = JobStore(tmp_path / "jobs.sqlite3", clock=clock, max_lost_attempts=3, backoff_s=0.0)
     yield made
     made.close()
 
 
 @pytest.fixture
 def spec():
-    return FeatureSelectionSpec("digits", 10)
+    return FeatureSelectionSpec(dataset="digits", k=10)
 
 
 @pytest.fixture
 def result():
-    return FeatureSelectionResult((1, 2), (0.5, -1.5, 0.1), 0.25, 0.9, (8, 8))
+    return FeatureSelectionResult(
+        features=(1, 2),
+        names=("b", "c"),
+        scores=(0.5, -1.5, 0.1),
+        inclusion_probabilities=(0.9, 0.9, 0.2),
+        feature_shape=(1, 3),
+        test={"loss": 0.25, "accuracy": 0.9},
+        validation={"loss": 0.5, "accuracy": 0.8},
+        references={"all": {"loss": 0.125, "accuracy": 1.0}},
+        stability=1.0,
+        epochs_run=3,
+        classes=("no", "yes"),
+    )

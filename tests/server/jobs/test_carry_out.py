@@ -1,22 +1,37 @@
 """What an attempt does: train, report, and say why it could not."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from khot.training import Diverged
+from khot.training import Diverged, FeatureSelectionConfig, Roots
+from khot.training import Progress as Told
 from khot_server.jobs import checkpoint, tasks
-from khot_server.jobs.messages import Failed, Finished, Order, Saved, Stepped, Stopped
-from khot_server.jobs.spec import FeatureSelectionSpec, SpecError
+from khot_server.jobs.messages import Began, Failed, Finished, Order, Saved, Stepped, Stopped
+from khot_server.jobs.records import Point
+from khot_server.jobs.spec import FeatureSelectionSpec, SpecError, VaeSpec
 from khot_server.jobs.states import FailureKind
-from khot_server.jobs.tasks.carry_out import Throttle, carry_out, failure_kind
+from khot_server.jobs.tasks.carry_out import carry_out, failure_kind
+from khot_server.jobs.tasks.reporter import Course, Reporter
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+
+ROWS = 1258  # of digits, to train with
+STEPS = 20  # of an epoch
 
 
 @pytest.fixture
 def order(tmp_path):
-    spec = FeatureSelectionSpec("digits", 10, epochs=2)
-    return Order(attempt=1, spec=spec, device="cpu", directory=tmp_path, resume=None)
+    spec = FeatureSelectionSpec(dataset="digits", k=10, epochs=2, patience=0, references=False)
+    return Order(
+        job_id="j",
+        attempt=1,
+        spec=spec,
+        device="cpu",
+        directory=tmp_path / "jobs" / "j",
+        state_dir=tmp_path,
+    )
 
 
 def never():
@@ -28,36 +43,102 @@ def run(order, should_stop=never):
     return carry_out(order, sent.append, should_stop), sent
 
 
-def test_a_training_reports_and_ends_with_a_result(order):
+def of(kind, sent):
+    return [report for report in sent if isinstance(report, kind)]
+
+
+def test_a_training_reports_and_ends_with_a_result_and_files(order):
     last, sent = run(order)
     assert isinstance(last, Finished)
     result = last.result
     assert len(result.features) == 10 and sorted(set(result.features)) == list(result.features)
     assert len(result.scores) == 64 and result.feature_shape == (8, 8)
-    assert all(type(value) is float for value in (result.test_loss, result.test_accuracy))
-    steps = [report for report in sent if isinstance(report, Stepped)]
-    assert steps[-1].step == steps[-1].total_steps
-    assert steps[-1].metrics["test_accuracy"] == result.test_accuracy
-    saved = [report for report in sent if isinstance(report, Saved)]
-    assert [s.step for s in saved] == [steps[-1].total_steps // 2, steps[-1].total_steps]
+    assert sent[0] == Began(0)
+    steps = of(Stepped, sent)
+    assert steps[-1].progress.step == steps[-1].progress.total_steps == 2 * STEPS
+    saved = of(Saved, sent)
+    assert [s.step for s in saved] == [10, 20, 30, 40], "every ten steps, and ends of epochs"
     assert all(checkpoint.read(s.path).meta["step"] == s.step for s in saved)
+    assert [file.name for file in last.artifacts] == [
+        "curves.png",
+        "inclusion.png",
+        "metrics.csv",
+        "model.safetensors",
+        "report.html",
+        "result.json",
+    ]
+    for file in last.artifacts:
+        assert (order.directory / "artifacts" / file.name).stat().st_size == file.size_bytes
+
+
+def test_a_vae_leaves_its_pictures(order):
+    spec = VaeSpec(dataset="digits", latents=2, n=6, k=2, epochs=1, encoder=(16,), decoder=(16,))
+    last, _ = run(replace(order, spec=spec))
+    assert isinstance(last, Finished), last
+    names = {file.name for file in last.artifacts}
+    assert {"reconstructions.png", "samples.png", "usage.png", "curves.png"} <= names
+
+
+def test_every_measurement_is_told_once(order):
+    _, sent = run(order)
+    points = [point for report in of(Stepped, sent) for point in report.points]
+    assert [point.step for point in points] == [10, 20, 30, 40]
+    assert [point.epoch for point in points] == [1, 1, 2, 2]
+    assert "validation_accuracy" in points[1].metrics and points[1].stage == "selection"
 
 
 def test_iterations_are_told_of_once_each(order):
     _, sent = run(order)
-    rows = sum(sum(s.iterations.values()) for s in sent if isinstance(s, Stepped))
-    assert rows == order.spec.epochs * 1297, "a mask for each of digits' training examples"
+    rows = sum(sum(report.counted.iterations.values()) for report in of(Stepped, sent))
+    # the masks of each tenth step, of 20 in an epoch: whole batches of 64, and a last one of 42
+    assert rows == 64 + 42 + 64 + 42, "each mask has a root of its own"
+
+
+def test_epochs_examples_and_the_estimator_are_told(order):
+    last, sent = run(replace(order, spec=replace(order.spec, references=True)))
+    assert isinstance(last, Finished)
+    counted = [report.counted for report in of(Stepped, sent)]
+    points = [point for report in of(Stepped, sent) for point in report.points]
+    epochs = sum("validation_loss" in {n.rpartition(".")[2] for n in p.metrics} for p in points)
+    assert len({point.stage for point in points}) > 1
+    assert sum(one.epochs for one in counted) == epochs
+    assert sum(one.rows for one in counted) == epochs * ROWS
+    assert {one.operator for one in counted} == {FeatureSelectionConfig(k=10).used_estimator}
+    assert all(0 < saved.seconds < 10 for saved in of(Saved, sent))
+
+
+@pytest.mark.parametrize(
+    ("examples", "batch_size"), [(640, 64), (1258, 64), (7, 10), (3000, 7), (5, 1)]
+)
+def test_each_example_of_an_epoch_is_told_of_once(examples, batch_size):
+    """Whenever progress is told, by the rule of the loop; and in later stages too."""
+    course, per_epoch = Course("pi_st", examples, batch_size), -(-examples // batch_size)
+    for stage, epochs in ((0, 3), (1, 2)):
+        told = []
+        for step in range(1, epochs * per_epoch + 1):
+            if step % 10 == 0 or step % per_epoch == 0:
+                epoch = -(-step // per_epoch)
+                told.append(course.rows(stage * 3 * per_epoch + step, epoch))
+        assert sum(told) == epochs * examples and min(told) > 0
 
 
 def test_a_stopped_training_goes_on_to_the_same_bits(order):
-    whole, _ = run(order)
-    asked = iter([False] * 5 + [True])  # the first time before it begins
+    whole, everything = run(order)
+    asked = iter([False] * 13 + [True])  # the first time before it begins
     last, sent = run(order, lambda: next(asked))
     assert isinstance(last, Stopped)
-    (saved,) = (report for report in sent if isinstance(report, Saved))
-    assert saved.step == 5
-    resumed, _ = run(Order(**vars(order) | {"attempt": 2, "resume": saved.path}))
-    assert resumed == whole
+    saved = of(Saved, sent)[-1]
+    assert saved.step == 13
+    known = tuple(point for report in of(Stepped, sent) for point in report.points)
+    again = replace(order, attempt=2, resume=saved.path, history=known)
+    resumed, more = run(again)
+    assert resumed.result == whole.result and more[0] == Began(13)
+    files = {file.name: file.sha256 for file in resumed.artifacts}
+    wanted = {file.name: file.sha256 for file in whole.artifacts}
+    for name in ("model.safetensors", "metrics.csv", "curves.png", "inclusion.png"):
+        assert files[name] == wanted[name], "the course of both attempts, as if it were one"
+    told = [point for report in of(Stepped, sent) + of(Stepped, more) for point in report.points]
+    assert told == [point for report in of(Stepped, everything) for point in report.points]
 
 
 def test_a_stop_before_the_first_step_leaves_no_checkpoint(order):
@@ -65,11 +146,17 @@ def test_a_stop_before_the_first_step_leaves_no_checkpoint(order):
 
 
 def fail_with(monkeypatch, error, *, preparing=False):
-    def raise_it(*_):
-        raise error
+    class Bad:
+        course = Course("pi_st", ROWS, 64)
 
-    prepare = raise_it if preparing else lambda *_: raise_it
-    monkeypatch.setitem(tasks.TASKS, "feature_selection", prepare)
+        def __init__(self, order):
+            if preparing:
+                raise error
+
+        def train(self, resume, callbacks):
+            raise error
+
+    monkeypatch.setitem(tasks.TASKS, "feature_selection", Bad)
 
 
 @pytest.mark.parametrize(
@@ -102,29 +189,80 @@ def test_what_cannot_be_prepared_is_the_users_to_mend(order, monkeypatch, error)
     assert run(order)[0] == Failed(FailureKind.USER_ERROR, str(error))
 
 
+def test_a_training_that_diverges_keeps_its_last_good_checkpoint(order):
+    spec = replace(order.spec, learning_rate=1e6, hidden=(8,) * 8)
+    last, sent = run(replace(order, spec=spec))
+    if isinstance(last, Finished):
+        pytest.fail("it was to diverge")
+    assert last.kind is FailureKind.DIVERGED and "must stay finite; got" in last.message
+    for saved in of(Saved, sent):
+        values = checkpoint.read(saved.path).tensors.values()
+        assert all(
+            bool(torch.as_tensor(v).isfinite().all()) for v in values if v.is_floating_point()
+        )
+
+
 def test_a_cpu_without_memory_is_known():
     with pytest.raises(RuntimeError, match="memory") as caught:
         torch.empty(2**60)
     assert failure_kind(caught.value) is FailureKind.OUT_OF_MEMORY
 
 
-def test_a_damaged_checkpoint_is_a_failure_of_storage(order, tmp_path, capsys):
-    (tmp_path / "bad").write_bytes(b"not a checkpoint")
-    last, sent = run(Order(**vars(order) | {"resume": tmp_path / "bad"}))
-    assert last.kind is FailureKind.STORAGE and "must be a whole checkpoint" in last.message
-    assert sent == []
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(order, capsys):
+    whole, sent = run(order)
+    first, *_, last = of(Saved, sent)
+    for saved in of(Saved, sent)[1:]:
+        saved.path.write_bytes(saved.path.read_bytes()[:-1])
+    resumed, more = run(replace(order, attempt=2, resume=last.path))
+    assert resumed.result == whole.result and more[0] == Began(first.step)
+    assert capsys.readouterr().out.count("going on from the one before") == 3
 
 
-def test_throttled_progress_is_rare_keeps_the_last_and_counts_everything(clock):
+def test_without_any_whole_checkpoint_it_begins_anew(order, tmp_path):
+    path = order.directory / "attempt-000001-step-000000000010.safetensors"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"not a checkpoint")
+    last, sent = run(replace(order, attempt=2, resume=path))
+    assert isinstance(last, Finished) and sent[0] == Began(0)
+
+
+# The reporter.
+
+
+def test_progress_is_sent_seldom_keeps_all_points_and_counts_everything(order, clock):
     sent = []
-    throttle = Throttle(sent.append, 0.1, clock)
+    reporter = Reporter(order, sent.append, never, clock)
+    reporter.course = Course("pi_st", 64 * 200, 64)
     for step in range(1, 101):
-        throttle.put(Stepped(step, 100, {"loss": step / 2}, {3: 2, 100 + step: 1}))
+        roots = Roots({3: 2, 100 + step: 1}, {-7: 3}, 1, step % 2)
+        reporter.progress(Told(step, 200, 1, {"loss": step / 2}, roots, "s"))
         clock.now += 0.01
-    throttle.flush()
-    throttle.flush()
-    assert len(sent) <= 12
-    assert sent[0].step == 1 and (sent[-1].step, sent[-1].metrics) == (100, {"loss": 50.0})
-    assert [s.step for s in sent] == sorted({s.step for s in sent})
-    assert sum(s.iterations.get(3, 0) for s in sent) == 200
-    assert sum(sum(s.iterations.values()) for s in sent) == 300
+    reporter.flush()
+    reporter.flush()
+    assert 5 <= len(sent) <= 12
+    points = [point for report in sent for point in report.points]
+    assert points == [Point(step, 1, "s", {"loss": step / 2}) for step in range(1, 101)]
+    assert sum(report.counted.iterations.get(3, 0) for report in sent) == 200
+    assert sum(sum(report.counted.iterations.values()) for report in sent) == 300
+    assert sum(report.counted.residuals[-7] for report in sent) == 300
+    assert sum(report.counted.fallback_rows for report in sent) == 100
+    assert sum(report.counted.nonconverged_rows for report in sent) == 50
+    last = sent[-1].progress
+    assert last.steps_per_s == pytest.approx(100) and last.remaining_s == pytest.approx(1)
+
+
+def test_checkpoints_take_a_fiftieth_of_the_time_at_most(order, clock, monkeypatch):
+    reporter = Reporter(replace(order, checkpoint_s=1.0), lambda _: None, never, clock)
+    assert not reporter.wants_checkpoint(10, False)
+    clock.now += 1
+    assert reporter.wants_checkpoint(20, False)
+
+    def slow(path, contents):
+        clock.now += 0.5
+
+    monkeypatch.setattr(checkpoint, "write", slow)
+    reporter.checkpoint(checkpoint.Checkpoint({}, {"step": 20}))
+    clock.now += 24
+    assert not reporter.wants_checkpoint(30, True)
+    clock.now += 1
+    assert reporter.wants_checkpoint(40, True)

@@ -1,7 +1,9 @@
 """Attempts that begin at once, and what becomes of them when the nursery is not there."""
 
 import os
+import select
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,8 +18,8 @@ from khot_server.jobs.nursery import Forked, Nursery, NurseryLost
 from khot_server.jobs.spec import FeatureSelectionSpec
 
 TIMEOUT_S = 60.0
-QUICK = FeatureSelectionSpec("digits", 10, epochs=2, seed=3)
-LONG = FeatureSelectionSpec("digits", 10, epochs=10_000, seed=3)
+QUICK = FeatureSelectionSpec(dataset="digits", k=10, epochs=2, seed=3, references=False)
+LONG = FeatureSelectionSpec(dataset="digits", k=10, epochs=10_000, seed=3, patience=0)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs pidfd, so Linux")
 
@@ -38,7 +40,10 @@ def alive(pid: int) -> bool:
 
 
 def launch(launcher: LocalLauncher, spec: FeatureSelectionSpec, directory: Path) -> LocalAttempt:
-    attempt = launcher.launch(Order(1, spec, "cpu", directory, None))
+    order = Order(
+        job_id="j", attempt=1, spec=spec, device="cpu", directory=directory, state_dir=directory
+    )
+    attempt = launcher.launch(order)
     assert isinstance(attempt, LocalAttempt)
     return attempt
 
@@ -69,6 +74,7 @@ def test_forked_attempts_begin_at_once_and_find_what_spawned_ones_find(launcher,
     # the first comes before anything is loaded, and does not wait for it
     spawned = launch(launcher, QUICK, tmp_path / "spawned")
     assert isinstance(spawned._process, Spawned)
+    assert launcher._nursery.fork(spawned.connection.fileno()) is None
     nursery = loaded(launcher)
     tasks = Path(f"/proc/{nursery._process.pid}/task")
     assert len(list(tasks.iterdir())) == 1, "a fork keeps one thread only"
@@ -86,7 +92,25 @@ def test_forked_attempts_begin_at_once_and_find_what_spawned_ones_find(launcher,
     next_of(killed, Stepped)
     killed.kill()
     assert killed.wait() == killed.wait() == "killed by signal 9"
-    killed.kill()  # again, and nobody else is hit
+
+
+def test_to_kill_one_that_has_ended_hits_nobody_else(launcher):
+    launcher._nursery.close()  # nobody reaps for it, so the test does
+    waits = [sys.executable, "-c", "input()"]
+    with (
+        subprocess.Popen(waits, stdin=subprocess.PIPE) as child,
+        subprocess.Popen(waits, stdin=subprocess.PIPE) as bystander,
+    ):
+        forked, descriptor = Forked(launcher._nursery, child.pid), os.pidfd_open(bystander.pid)
+        forked.kill()
+        assert forked.wait(TIMEOUT_S) == "ended, and so has who could tell how"
+        # its descriptor is closed, and becomes that of another process
+        os.dup2(descriptor, forked._descriptor)
+        forked.kill()
+        bystander.communicate(b"\n")
+        os.close(descriptor)
+        os.close(forked._descriptor)
+    assert (child.returncode, bystander.returncode) == (-signal.SIGKILL, 0)
 
 
 def test_without_its_nursery_an_attempt_goes_on_and_the_next_is_spawned(launcher, tmp_path):
@@ -101,7 +125,7 @@ def test_without_its_nursery_an_attempt_goes_on_and_the_next_is_spawned(launcher
     assert isinstance(attempt._process, Spawned)
     assert next_of(attempt, Finished)
     assert attempt.wait() == "exited with status 0"
-    assert launcher._nursery is not nursery, "another is loading"
+    assert launcher._nursery not in (None, nursery), "another is loading"
     next_of(orphan, Stepped)
     orphan.kill()
     assert orphan.wait() == "ended, and so has who could tell how"
@@ -122,6 +146,8 @@ def test_a_nursery_that_could_not_load_is_not_tried_again(launcher, tmp_path):
     nursery = launcher._nursery
     nursery._process.kill()
     nursery._process.wait()
+    with pytest.raises(NurseryLost):
+        nursery.fork(0)
     attempt = launch(launcher, QUICK, tmp_path)
     assert isinstance(attempt._process, Spawned) and launcher._nursery is None
     attempt.kill()
@@ -132,3 +158,18 @@ def test_without_warmth_there_is_no_nursery(tmp_path):
     launcher = LocalLauncher()
     assert launcher._nursery is None
     launcher.close()
+
+
+def test_while_it_loads_there_is_something_to_wait_for(launcher):
+    loading = launcher.loading
+    assert loading is not None and loading.until > time.monotonic()
+    assert select.select([loading.socket], [], [], 60)[0]
+    assert launcher.loading is None, "attempts can begin"
+
+
+def test_one_that_dies_or_dawdles_while_it_loads_is_not_waited_for(launcher, monkeypatch):
+    os.kill(launcher._nursery._process.pid, signal.SIGSTOP)
+    late = launcher._nursery.loading.until
+    monkeypatch.setattr(time, "monotonic", lambda: late)
+    assert launcher.loading is None
+    assert launcher._nursery is None, "and not begun again"

@@ -1,18 +1,22 @@
 """The runner with attempts that do as the test says: what it writes, and when it gives up."""
 
 import contextlib
+import select
 import socket
 import threading
 from multiprocessing import Pipe
 
 import pytest
 import structlog
+from stored import counts, told
 
+from khot_server.jobs import running
 from khot_server.jobs.bell import Bell
-from khot_server.jobs.messages import Failed, Finished, Saved, Stepped, Stop, Stopped
+from khot_server.jobs.messages import Began, Failed, Finished, Saved, Stepped, Stop, Stopped
+from khot_server.jobs.records import Options
 from khot_server.jobs.runner import Runner
-from khot_server.jobs.states import TERMINAL
-from khot_server.jobs.store import FailureKind, JobState, JobStore
+from khot_server.jobs.states import ENDED, FailureKind, JobState
+from khot_server.jobs.store import JobStore
 
 TIMEOUT_S = 30.0
 
@@ -41,6 +45,8 @@ class ScriptedAttempt:
 
 
 class ScriptedLauncher:
+    loading = None
+
     def __init__(self):
         self.launched = []
         self.closed = False
@@ -70,17 +76,18 @@ class Rig:
     """A runner in a thread, with a bell whose other end is ours."""
 
     def __init__(self, state_dir, **settings):
-        self.store = JobStore(state_dir / "jobs.sqlite3", max_lost_attempts=2)
+        self.store = JobStore(state_dir / "jobs.sqlite3", max_lost_attempts=2, backoff_s=0.0)
         self.launcher = ScriptedLauncher()
         self.bell, self.theirs = socket.socketpair()
         self.bell.settimeout(TIMEOUT_S)
         settings = {"heartbeat_s": 0.02, "lease_s": 30.0, "bell": Bell(self.theirs)} | settings
         self.runner = Runner(self.store, self.launcher, state_dir, **settings)
+        self.closed = False
         self.thread = threading.Thread(target=self.runner.run)
         self.thread.start()
 
-    def submit(self, spec, request_id="r1"):
-        job = self.store.submit("a", request_id, spec)
+    def submit(self, spec, request_id="r1", **options):
+        job = self.store.submit("a", request_id, spec, Options(**options))
         self.bell.send(b"!")
         return job.id
 
@@ -91,6 +98,9 @@ class Rig:
         return job
 
     def close(self):
+        if self.closed:
+            return
+        self.closed = True
         self.runner.stop()
         self.launcher.close()
         self.thread.join(TIMEOUT_S)
@@ -116,7 +126,7 @@ def start(tmp_path):
 
 
 def ended(job):
-    return job.state in TERMINAL
+    return job.state in ENDED
 
 
 def test_reports_become_events_in_order(start, spec, result, tmp_path):
@@ -126,12 +136,36 @@ def test_reports_become_events_in_order(start, spec, result, tmp_path):
     assert attempt.order.directory == tmp_path / "jobs" / job_id
     assert (attempt.order.attempt, attempt.order.spec, attempt.order.resume) == (1, spec, None)
     for step in (1, 2):
-        attempt.theirs.send(Stepped(step, 2, {"loss": 0.5}, {3: 1}))
+        attempt.theirs.send(Stepped(*told(step, 2, {"loss": 0.5}, {3: 1})))
     attempt.theirs.send(Finished(result))
     job = rig.wait_until(job_id, ended)
     assert (job.state, job.result) == (JobState.SUCCEEDED, result)
-    told = [event.state or event.step for event in rig.store.events("a", job_id, 0)]
-    assert told == [JobState.QUEUED, JobState.RUNNING, 1, 2, JobState.SUCCEEDED]
+    seen = [event.state or event.progress.step for event in rig.store.events("a", job_id, 0)]
+    assert seen == [JobState.QUEUED, JobState.RUNNING, 1, 2, JobState.SUCCEEDED]
+
+
+@pytest.mark.parametrize("last", ["finished", "failed", "stopped", "lost"])
+def test_the_time_of_each_checkpoint_is_told_by_the_next_event(start, spec, result, last):
+    rig = start()
+    job_id = rig.submit(spec)
+    attempt = rig.launcher.wait_for(1)
+    for step in (1, 2):
+        attempt.theirs.send(Stepped(*told(step, 9, {"loss": 0.5}, {})))
+        attempt.theirs.send(Saved(attempt.order.directory / str(step), step, step / 4))
+    words = {"finished": Finished(result), "failed": Failed(FailureKind.INTERNAL, "x")}
+    words["stopped"] = Stopped()
+    if last in words:
+        attempt.theirs.send(words[last])
+    else:
+        attempt.theirs.close()
+
+    def of_first(_):
+        events = rig.store.events("a", job_id, 0)
+        return [event.attempt_outcome for event in events if event.attempt_outcome]
+
+    rig.wait_until(job_id, of_first)
+    events = rig.store.events("a", job_id, 2)[:3]
+    assert [event.counted.checkpoints_s for event in events] == [(), (0.25,), (0.5,)]
 
 
 def test_a_failure_keeps_its_kind(start, spec):
@@ -148,13 +182,16 @@ def test_a_dead_attempt_is_charged_and_the_next_goes_on_from_the_checkpoint(star
     first = rig.launcher.wait_for(1)
     path = first.order.directory / "attempt-000001-step-000000000005.safetensors"
     path.parent.mkdir(parents=True)
-    (older := path.with_name("attempt-000001-step-000000000004.safetensors")).touch()
-    path.touch()
-    first.theirs.send(Saved(path, 5))
+    before, older = (path.with_name(path.name.replace("5.", f"{step}.")) for step in (4, 3))
+    for file in (path, before, older):
+        file.touch()
+    first.theirs.send(Stepped(*told(5, 9, {"loss": 0.5}, {})))
+    first.theirs.send(Saved(path, 5, 0.25))
     first.theirs.close()
     second = rig.launcher.wait_for(2)
     assert (second.order.attempt, second.order.resume) == (2, path)
-    assert path.exists() and not older.exists()
+    assert [point.step for point in second.order.history] == [5]
+    assert path.exists() and before.exists() and not older.exists()
     second.theirs.close()
     job = rig.wait_until(job_id, ended)
     assert (job.state, job.failure_kind) == (JobState.FAILED, FailureKind.WORKER_LOST)
@@ -182,7 +219,7 @@ def test_an_attempt_that_does_not_stop_is_killed_and_its_job_given_back_uncharge
     assert attempt.killed.wait(TIMEOUT_S)
     rig.thread.join(TIMEOUT_S)
     assert rig.store.get("a", job_id).state is JobState.QUEUED
-    assert rig.store.claim("another", 30.0).attempt == 2
+    assert rig.store.leases.claim("another", 30.0).attempt == 2
 
 
 def test_a_lost_lease_kills_the_attempt_and_the_runner_goes_on(start, spec, result, tmp_path):
@@ -190,7 +227,7 @@ def test_a_lost_lease_kills_the_attempt_and_the_runner_goes_on(start, spec, resu
     first_id = rig.submit(spec)
     attempt = rig.launcher.wait_for(1)
     elsewhere = JobStore(tmp_path / "jobs.sqlite3", clock=lambda: 1e12)
-    assert elsewhere.expire_leases() == 1
+    assert elsewhere.leases.expire(30.0) == 1
     elsewhere.close()
     assert attempt.killed.wait(TIMEOUT_S)
     rig.launcher.wait_for(2).theirs.send(Finished(result))
@@ -198,18 +235,98 @@ def test_a_lost_lease_kills_the_attempt_and_the_runner_goes_on(start, spec, resu
 
 
 @pytest.mark.parametrize(
-    ("asked", "then"),
-    [(JobState.PAUSING, JobState.PAUSED), (JobState.CANCELLING, JobState.CANCELLED)],
+    ("wish", "asked", "then"),
+    [
+        ("pause", JobState.PAUSING, JobState.PAUSED),
+        ("cancel", JobState.CANCELLING, JobState.CANCELLED),
+    ],
 )
-def test_an_attempt_stops_when_its_job_is_asked_to(start, spec, asked, then):
-    rig = start()
+@pytest.mark.parametrize("rung", [True, False])
+def test_an_attempt_stops_when_its_job_is_asked_to(start, spec, wish, asked, then, rung):
+    rig = start(heartbeat_s=1000.0) if rung else start()
     job_id = rig.submit(spec)
     theirs = rig.launcher.wait_for(1).theirs
-    with rig.store._database.writing() as connection:
-        connection.exec_driver_sql("UPDATE jobs SET state = ?", (asked,))
+    assert getattr(rig.store, wish)("a", job_id).state is asked
+    if rung:  # and the next heartbeat is far away
+        rig.bell.send(b"!")
     assert isinstance(theirs.recv(), Stop)
     theirs.send(Stopped())
     assert rig.wait_until(job_id, lambda job: job.state is not asked).state is then
+
+
+def test_a_cancelled_attempt_that_does_not_stop_is_killed_soon(start, spec, monkeypatch):
+    monkeypatch.setattr(running, "CANCEL_S", 0.05)
+    rig = start(stop_s=1000.0)
+    job_id = rig.submit(spec)
+    attempt = rig.launcher.wait_for(1)
+    rig.store.pause("a", job_id)
+    rig.bell.send(b"!")
+    assert isinstance(attempt.theirs.recv(), Stop)
+    rig.store.cancel("a", job_id)
+    rig.bell.send(b"!")
+    assert attempt.killed.wait(TIMEOUT_S)
+    assert rig.wait_until(job_id, ended).state is JobState.CANCELLED
+
+
+def test_an_attempt_that_runs_longer_than_it_may_stops_at_a_checkpoint_and_has_failed(start, spec):
+    rig = start()
+    job_id = rig.submit(spec, max_run_s=0.05)
+    theirs = rig.launcher.wait_for(1).theirs
+    assert isinstance(theirs.recv(), Stop)
+    theirs.send(Stopped())
+    job = rig.wait_until(job_id, ended)
+    assert (job.state, job.failure_kind) == (JobState.FAILED, FailureKind.DEADLINE)
+    assert job.failure_message == "job: it ran longer than it may"
+
+
+def test_as_many_attempts_run_side_by_side_as_there_are_slots(start, spec, result):
+    rig = start(slots=2)
+    ids = [rig.submit(spec, f"r{i}") for i in range(3)]
+    first, second = rig.launcher.wait_for(1), rig.launcher.wait_for(2)
+    second.theirs.send(Began(0))
+    first.theirs.send(Finished(result))
+    third = rig.launcher.wait_for(3)
+    assert counts(rig.store)[JobState.RUNNING] == 2
+    for attempt in (second, third):
+        attempt.theirs.send(Finished(result))
+    assert {rig.wait_until(job_id, ended).state for job_id in ids} == {JobState.SUCCEEDED}
+    assert [a.order.job_id for a in rig.launcher.launched] == ids
+
+
+def test_stopping_stops_all_attempts(start, spec):
+    rig = start(slots=3)
+    ids = [rig.submit(spec, f"r{i}") for i in range(3)]
+    attempts = [rig.launcher.wait_for(i) for i in (1, 2, 3)]
+    rig.runner.stop()
+    for attempt in attempts:
+        assert isinstance(attempt.theirs.recv(), Stop)
+        attempt.theirs.send(Stopped())
+    rig.thread.join(TIMEOUT_S)
+    assert {rig.store.get("a", job_id).state for job_id in ids} == {JobState.QUEUED}
+
+
+def test_a_runner_gives_back_what_one_of_its_name_held_and_goes_on_with_it(start, spec):
+    rig = start(name="me")
+    job_id = rig.submit(spec)
+    rig.launcher.wait_for(1)
+    again = start(name="me")  # as if the first had died; which lives, and may claim it first
+    while rig.store.get("a", job_id).attempts < 2:
+        select.select([rig.bell, again.bell], [], [], TIMEOUT_S)
+    assert [a.outcome for a in rig.store.attempts("a", job_id)] == ["LOST", None]
+    assert rig.launcher.launched[0].killed.wait(TIMEOUT_S)
+
+
+def test_of_a_job_that_succeeded_no_checkpoint_is_kept(start, spec, result):
+    rig = start()
+    job_id = rig.submit(spec)
+    attempt = rig.launcher.wait_for(1)
+    path = attempt.order.directory / "attempt-000001-step-000000000005.safetensors"
+    path.parent.mkdir(parents=True)
+    path.touch()
+    attempt.theirs.send(Finished(result))
+    rig.wait_until(job_id, ended)
+    rig.close()
+    assert list(path.parent.iterdir()) == []
 
 
 def test_heartbeats_keep_the_lease_while_the_attempt_is_silent(start, spec, tmp_path):
@@ -219,18 +336,18 @@ def test_heartbeats_keep_the_lease_while_the_attempt_is_silent(start, spec, tmp_
     ahead = JobStore(tmp_path / "jobs.sqlite3")
 
     def expires():
-        with ahead._database.reading() as connection:
+        with ahead.database.reading() as connection:
             return connection.exec_driver_sql("SELECT lease_expires FROM jobs").scalar()
 
     first = expires()
     beaten = threading.Event()
-    heartbeat = rig.store.heartbeat
+    heartbeat = rig.store.leases.heartbeat
 
     def beat(*arguments):
         beaten.set()
         return heartbeat(*arguments)
 
-    rig.store.heartbeat = beat
+    rig.store.leases.heartbeat = beat
     assert beaten.wait(TIMEOUT_S)
     beaten.clear()
     assert beaten.wait(TIMEOUT_S)  # the one before is committed by now

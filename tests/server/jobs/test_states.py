@@ -7,7 +7,7 @@ import pytest
 from khot_proto.v1 import job_service_pb2 as pb
 from khot_server.jobs.states import (
     AFTER_STOP,
-    TERMINAL,
+    ENDED,
     TRANSITIONS,
     FailureKind,
     IllegalTransition,
@@ -28,7 +28,7 @@ def test_names_are_those_of_the_wire(ours, wire, prefix):
 
 def test_the_table_has_every_state_and_ends_in_three():
     assert set(TRANSITIONS) == set(JobState)
-    assert {JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED} == TERMINAL
+    assert {JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED} == ENDED
 
 
 def test_from_every_state_the_end_can_be_reached():
@@ -37,7 +37,7 @@ def test_from_every_state_the_end_can_be_reached():
         while edge:
             edge = {new for old in edge for new in TRANSITIONS[old]} - reached
             reached |= edge
-        assert reached & TERMINAL
+        assert reached & ENDED
 
 
 def test_an_attempt_that_stops_takes_a_legal_step():

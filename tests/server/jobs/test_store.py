@@ -1,38 +1,30 @@
 """The store: what was acknowledged is there, and only who holds a lease can change a job."""
 
 import itertools
-import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, event
+from stored import LEASE_S, counts, query, told
 
-from khot_server.jobs.schema import metadata
-from khot_server.jobs.spec import FeatureSelectionSpec
-from khot_server.jobs.states import AFTER_STOP, TERMINAL, TRANSITIONS, IllegalTransition
-from khot_server.jobs.store import (
-    FailureKind,
+from khot_server.jobs import groups
+from khot_server.jobs.database import DatabaseUnavailable
+from khot_server.jobs.records import (
+    Artifact,
+    DatasetGone,
     JobNotFound,
-    JobState,
-    JobStore,
-    LeaseLost,
+    Options,
     RequestIdReused,
-    _find,
+    TooManyJobs,
 )
-
-LEASE_S = 30.0
-
-
-def query(tmp_path, text, *values):
-    connection = sqlite3.connect(tmp_path / "jobs.sqlite3")
-    try:
-        with connection:
-            return connection.execute(text, values).fetchall()
-    finally:
-        connection.close()
-
+from khot_server.jobs.schema import metadata
+from khot_server.jobs.spec import FeatureSelectionSpec, VaeSpec
+from khot_server.jobs.states import FailureKind, IllegalTransition, JobState
+from khot_server.jobs.store import JobStore
 
 # Submitting.
 
@@ -52,28 +44,28 @@ def test_a_request_id_makes_one_job_for_each_tenant(store, spec):
     assert store.submit("a", "r1", spec) == first
     assert store.submit("b", "r1", spec).id != first.id
     assert store.submit("a", "r2", spec).id != first.id
-    assert store.counts()[JobState.QUEUED] == 3
+    assert counts(store)[JobState.QUEUED] == 3
     assert len(store.events("a", first.id, 0)) == 1
 
 
 def test_a_repeated_submit_returns_the_job_as_it_is_by_then(store, spec):
     job = store.submit("a", "r1", spec)
-    store.claim("runner", LEASE_S)
+    store.leases.claim("runner", LEASE_S)
     assert store.submit("a", "r1", spec) == store.get("a", job.id)
 
 
 def test_a_request_id_with_another_spec_is_refused(store, spec):
     store.submit("a", "r1", spec)
     with pytest.raises(RequestIdReused, match="request_id: must be new.*got 'r1' with another"):
-        store.submit("a", "r1", FeatureSelectionSpec("digits", 11))
-    assert store.counts()[JobState.QUEUED] == 1
+        store.submit("a", "r1", FeatureSelectionSpec(dataset="digits", k=11))
+    assert counts(store)[JobState.QUEUED] == 1
 
 
 def test_the_same_request_from_many_threads_makes_one_job(store, spec):
     with ThreadPoolExecutor(16) as pool:
         made = list(pool.map(lambda i: store.submit("a", f"r{i % 5}", spec).id, range(100)))
     assert len(set(made)) == 5
-    assert store.counts()[JobState.QUEUED] == 5
+    assert counts(store)[JobState.QUEUED] == 5
 
 
 def test_a_job_of_another_tenant_is_not_found(store, spec):
@@ -85,198 +77,177 @@ def test_a_job_of_another_tenant_is_not_found(store, spec):
             store.events(tenant, job_id, 0)
 
 
-# Claiming and ending.
+# Wishes.
 
 
-def test_jobs_are_claimed_in_the_order_of_their_submission(store, spec):
-    submitted = [store.submit("a", f"r{i}", spec).id for i in range(4)]
-    first = store.claim("runner", LEASE_S)
-    store.requeue(first.token, "again")
-    claimed = [store.claim("runner", LEASE_S).job_id for _ in submitted]
-    assert claimed == submitted
-    assert store.claim("runner", LEASE_S) is None
+def test_a_queued_job_is_cancelled_or_paused_at_once(store, spec):
+    cancelled, paused = (store.submit("a", f"r{i}", spec).id for i in range(2))
+    assert store.cancel("a", cancelled).state is JobState.CANCELLED
+    assert store.pause("a", paused).state is JobState.PAUSED
+    assert store.leases.claim("runner", LEASE_S) is None
+    assert store.resume("a", paused).state is JobState.QUEUED
+    assert store.leases.claim("runner", LEASE_S).job_id == paused
 
 
-def test_a_claim_says_what_to_do_and_begins_an_attempt(store, spec, tmp_path):
-    job = store.submit("a", "r1", spec)
-    claim = store.claim("runner 1", LEASE_S)
-    assert (claim.job_id, claim.tenant, claim.attempt) == (job.id, "a", 1)
-    assert (claim.spec, claim.checkpoint) == (spec, None)
-    assert store.get("a", job.id).state is JobState.RUNNING
-    assert store.get("a", job.id).attempts == 1
-    assert query(tmp_path, "SELECT runner, outcome FROM attempts") == [("runner 1", None)]
+@pytest.mark.parametrize(("wish", "asked"), [("cancel", "CANCELLING"), ("pause", "PAUSING")])
+def test_of_a_running_job_it_is_asked_and_asked_once(store, spec, wish, asked):
+    job_id = store.submit("a", "r1", spec).id
+    token = store.leases.claim("runner", LEASE_S).token
+    assert getattr(store, wish)("a", job_id).state == asked
+    events = store.events("a", job_id, 0)
+    assert getattr(store, wish)("a", job_id).state == asked
+    assert store.events("a", job_id, 0) == events
+    assert store.leases.states([token, "other"]) == {token: asked}
+    assert store.leases.heartbeat(token, LEASE_S) == asked
 
 
-def test_two_claimers_never_get_the_same_job(store, spec):
-    for i in range(40):
-        store.submit("a", f"r{i}", spec)
-
-    def claim_all(runner):
-        return [c.job_id for c in iter(lambda: store.claim(runner, LEASE_S), None)]
-
-    with ThreadPoolExecutor(8) as pool:
-        claimed = list(itertools.chain(*pool.map(claim_all, "abcdefgh")))
-    assert len(claimed) == len(set(claimed)) == 40
+def test_a_job_that_is_pausing_can_be_cancelled(store, spec):
+    job_id = store.submit("a", "r1", spec).id
+    token = store.leases.claim("runner", LEASE_S).token
+    store.pause("a", job_id)
+    assert store.cancel("a", job_id).state is JobState.CANCELLING
+    store.leases.requeue(token, "as asked")
+    assert store.get("a", job_id).state is JobState.CANCELLED
 
 
-def test_success_stores_the_result(store, spec, result, tmp_path):
-    job = store.submit("a", "r1", spec)
-    store.succeed(store.claim("runner", LEASE_S).token, result)
-    ended = store.get("a", job.id)
-    assert (ended.state, ended.result) == (JobState.SUCCEEDED, result)
-    assert query(tmp_path, "SELECT outcome FROM attempts") == [("SUCCEEDED",)]
+def test_a_failed_or_cancelled_job_is_tried_again_from_its_checkpoint(store, spec, result):
+    job_id = store.submit("a", "r1", spec, Options(max_run_s=5.0)).id
+    token = store.leases.claim("runner", LEASE_S).token
+    store.leases.checkpointed(token, "jobs/x/3", 3)
+    store.leases.fail(token, FailureKind.DEADLINE, "late")
+    again = store.retry("a", job_id)
+    assert (again.state, again.failure_kind, again.failure_message) == (JobState.QUEUED, None, "")
+    claim = store.leases.claim("runner", LEASE_S)
+    assert (claim.attempt, claim.checkpoint, claim.remaining_s) == (2, "jobs/x/3", 5.0)
+    store.cancel("a", job_id)
+    store.leases.requeue(claim.token, "as asked")
+    assert store.retry("a", job_id).state is JobState.QUEUED
 
 
-def test_failure_stores_its_kind_and_message(store, spec):
-    job = store.submit("a", "r1", spec)
-    store.fail(store.claim("runner", LEASE_S).token, FailureKind.DIVERGED, "loss is inf")
-    ended = store.get("a", job.id)
-    assert (ended.state, ended.failure_kind) == (JobState.FAILED, FailureKind.DIVERGED)
-    assert ended.failure_message == store.events("a", job.id, 2)[0].message == "loss is inf"
+def in_state(store, spec, result, state):
+    """A job that came to `state` by the store's own ways."""
+    job_id = store.submit("a", f"in {state}", spec).id
+    if state in (JobState.QUEUED, JobState.PAUSED, JobState.CANCELLED):
+        wish = {JobState.PAUSED: store.pause, JobState.CANCELLED: store.cancel}.get(state)
+        return wish("a", job_id).id if wish else job_id
+    token = store.leases.claim("runner", LEASE_S).token
+    if state is JobState.SUCCEEDED:
+        store.leases.succeed(token, result)
+    elif state is JobState.FAILED:
+        store.leases.fail(token, FailureKind.INTERNAL, "no")
+    elif state is not JobState.RUNNING:
+        {JobState.PAUSING: store.pause, JobState.CANCELLING: store.cancel}[state]("a", job_id)
+    return job_id
 
 
-def test_the_next_attempt_goes_on_from_the_recorded_checkpoint(store, spec):
-    store.submit("a", "r1", spec)
-    first = store.claim("runner", LEASE_S)
-    store.checkpointed(first.token, "jobs/x/1", 10)
-    store.checkpointed(first.token, "jobs/x/2", 20)
-    store.requeue(first.token, "shut down")
-    second = store.claim("runner", LEASE_S)
-    assert (second.attempt, second.checkpoint) == (2, "jobs/x/2")
-
-
-# Leases.
-
-
-def calls(store, result):
-    return {
-        "heartbeat": lambda token: store.heartbeat(token, LEASE_S),
-        "progress": lambda token: store.progress(token, 1, 2, {"loss": 1.0}, {3: 4}),
-        "checkpointed": lambda token: store.checkpointed(token, "path", 1),
-        "succeed": lambda token: store.succeed(token, result),
-        "fail": lambda token: store.fail(token, FailureKind.INTERNAL, "no"),
-        "requeue": lambda token: store.requeue(token, "again"),
-        "lost": lambda token: store.lost(token, "gone"),
-    }
-
-
-@pytest.mark.parametrize(
-    "call", ["heartbeat", "progress", "checkpointed", "succeed", "fail", "requeue", "lost"]
-)
-def test_a_stale_token_changes_nothing(store, spec, result, clock, call):
-    job = store.submit("a", "r1", spec)
-    stale = store.claim("runner 1", LEASE_S).token
-    clock.now += LEASE_S + 1
-    store.expire_leases()
-    store.claim("runner 2", LEASE_S)
-    before = store.get("a", job.id), store.events("a", job.id, 0)
-    with pytest.raises(LeaseLost, match="lease: token must hold a job"):
-        calls(store, result)[call](stale)
-    assert (store.get("a", job.id), store.events("a", job.id, 0)) == before
-
-
-def test_a_lease_that_is_over_gives_the_job_back(store, spec, clock, tmp_path):
-    job = store.submit("a", "r1", spec)
-    token = store.claim("runner", LEASE_S).token
-    clock.now += LEASE_S
-    assert store.expire_leases() == 0
-    store.heartbeat(token, LEASE_S)
-    clock.now += LEASE_S
-    assert store.expire_leases() == 0
-    clock.now += 0.5
-    assert store.expire_leases() == 1
-    assert store.get("a", job.id).state is JobState.QUEUED
-    assert query(tmp_path, "SELECT outcome FROM attempts") == [("LOST",)]
-    assert store.expire_leases() == 0
-
-
-@pytest.mark.parametrize("how", ["lost", "expired"])
-def test_too_many_lost_attempts_fail_the_job(store, spec, clock, how):
-    job = store.submit("a", "r1", spec)
-    for attempt in (1, 2, 3):
-        assert store.get("a", job.id).state is JobState.QUEUED
-        claim = store.claim("runner", LEASE_S)
-        assert claim.attempt == attempt
-        if how == "lost":
-            store.lost(claim.token, "killed by signal 9")
-        else:
-            clock.now += LEASE_S + 1
-            store.expire_leases()
-    ended = store.get("a", job.id)
-    assert (ended.state, ended.failure_kind) == (JobState.FAILED, FailureKind.WORKER_LOST)
-    assert ended.failure_message.startswith("3 attempts were lost; the last: ")
-
-
-def test_requeueing_charges_nothing(store, spec):
-    job = store.submit("a", "r1", spec)
-    for _ in range(10):
-        store.requeue(store.claim("runner", LEASE_S).token, "shut down")
-    assert store.get("a", job.id).state is JobState.QUEUED
-
-
-# States.
-
-LEASED = tuple(AFTER_STOP)
-
-
-def put(store, spec, tmp_path, state):
-    """A job in `state`, whether or not the store has a way there, and a token of it."""
-    job = store.submit("a", "r1", spec)
-    token = store.claim("runner", LEASE_S).token
-    query(tmp_path, "UPDATE jobs SET state = ?", state)
-    return job.id, token
-
-
-ENDINGS = {
-    "succeed": dict.fromkeys(LEASED, JobState.SUCCEEDED),
-    "fail": dict.fromkeys(LEASED, JobState.FAILED),
-    "requeue": AFTER_STOP,
-    "lost": AFTER_STOP,
+REFUSED = {
+    "cancel": ("SUCCEEDED", "FAILED"),
+    "pause": ("SUCCEEDED", "FAILED", "CANCELLED", "CANCELLING"),
+    "resume": ("SUCCEEDED", "FAILED", "CANCELLED", "CANCELLING", "PAUSING"),
+    "retry": ("QUEUED", "RUNNING", "PAUSING", "PAUSED", "CANCELLING", "SUCCEEDED"),
+    "delete": ("QUEUED", "RUNNING", "PAUSING", "PAUSED", "CANCELLING"),
 }
 
 
-@pytest.mark.parametrize("call", ENDINGS)
-@pytest.mark.parametrize("state", LEASED)
-def test_every_ending_is_offered_where_an_attempt_runs(store, spec, result, tmp_path, state, call):
-    job_id, token = put(store, spec, tmp_path, state)
-    assert store.heartbeat(token, LEASE_S) is state
-    calls(store, result)[call](token)
-    assert store.get("a", job_id).state is ENDINGS[call][state]
-    assert store.events("a", job_id, 0)[-1].state is ENDINGS[call][state]
-    with pytest.raises(LeaseLost, match="lease"):
-        store.heartbeat(token, LEASE_S)
+@pytest.mark.parametrize(("wish", "state"), [(w, s) for w in REFUSED for s in JobState])
+def test_a_wish_is_refused_where_the_table_has_no_way(store, spec, result, wish, state):
+    job_id = in_state(store, spec, result, state)
+    assert store.get("a", job_id).state is state
+    if state in REFUSED[wish]:
+        with pytest.raises(IllegalTransition, match=f"job {job_id}: .*; got "):
+            getattr(store, wish)("a", job_id)
+        assert store.get("a", job_id).state is state
+    else:
+        getattr(store, wish)("a", job_id)
 
 
-@pytest.mark.parametrize(("old", "new"), list(itertools.product(JobState, JobState)))
-def test_the_one_place_of_transitions_keeps_the_table(store, spec, tmp_path, old, new):
-    job_id, _ = put(store, spec, tmp_path, old)
-    with store._database.writing() as connection:
-        job = _find(connection, "a", job_id)
-        if new in TRANSITIONS[old]:
-            store._transition(connection, job, new, "walked")
-        else:
-            with pytest.raises(IllegalTransition, match=f"after {old}"):
-                store._transition(connection, job, new, "walked")
-    assert store.get("a", job_id).state is (new if new in TRANSITIONS[old] else old)
+def test_of_a_deleted_job_nothing_is_left(store, spec, result, tmp_path):
+    job_id = store.submit("a", "r1", spec, Options(labels={"team": "x"})).id
+    token = store.leases.claim("runner", LEASE_S).token
+    store.leases.progress(token, *told(1, 2, {"loss": 1.0}, {}))
+    store.leases.succeed(token, result, [Artifact("a.csv", 1, "ab", "text/csv")])
+    store.delete("a", job_id)
+    with pytest.raises(JobNotFound, match="job_id"):
+        store.get("a", job_id)
+    for table in ("jobs", "labels", "attempts", "events", "metrics", "artifacts"):
+        assert query(tmp_path, f"SELECT * FROM {table}") == []
+    assert store.submit("a", "r1", spec).id != job_id
 
 
-@pytest.mark.parametrize("state", [s for s in JobState if s is not JobState.QUEUED])
-def test_only_queued_jobs_are_claimed(store, spec, tmp_path, state):
-    put(store, spec, tmp_path, state)
-    assert store.claim("runner", LEASE_S) is None
+# Lists.
 
 
-def test_counts_have_every_state(store, spec, tmp_path):
-    assert store.counts() == dict.fromkeys(JobState, 0)
-    put(store, spec, tmp_path, JobState.PAUSED)
-    assert store.counts() == dict.fromkeys(JobState, 0) | {JobState.PAUSED: 1}
+def test_pages_have_every_job_once_the_latest_first(store, spec):
+    ids = [store.submit("a", f"r{i}", spec).id for i in range(7)]
+    store.submit("b", "r", spec)
+    seen, before = [], None
+    while True:
+        page, before = store.page("a", before=before, limit=3)
+        seen += [job.id for job in page]
+        if before is None:
+            break
+    assert seen == ids[::-1]
 
 
-def test_ended_jobs_hold_no_lease(store, spec, result, tmp_path):
-    job = store.submit("a", "r1", spec)
-    store.succeed(store.claim("runner", LEASE_S).token, result)
-    assert store.get("a", job.id).state in TERMINAL
-    assert query(tmp_path, "SELECT lease_token, lease_expires FROM jobs") == [(None, None)]
+def test_a_list_is_filtered_by_state_kind_label_and_group(store, spec, result):
+    options = Options(labels={"team": "vision", "run": "1"})
+    first = store.submit("a", "r1", spec, options)
+    second = store.submit("a", "r2", VaeSpec(dataset="digits"), Options(labels={"team": "nlp"}))
+    third = store.submit("a", "r3", spec)
+    store.cancel("a", third.id)
+    group = store.submit_group("a", "g", [spec], Options(), dataset_ids=[None])
+
+    def found(**filters):
+        return {job.id for job in store.page("a", **filters)[0]}
+
+    grouped = {job.id for job in group.jobs}
+    assert found(states=[JobState.CANCELLED]) == {third.id}
+    assert found(states=[JobState.CANCELLED, JobState.QUEUED], kind="vae") == {second.id}
+    assert found(with_labels={"team": ""}) == {first.id, second.id}
+    assert found(with_labels={"team": "vision", "run": "1"}) == {first.id}
+    assert found(with_labels={"team": "vision", "run": "2"}) == set()
+    assert found(group_id=group.id) == grouped
+    assert found() == {first.id, second.id, third.id} | grouped
+    assert {job.id: job.options for job in store.page("a")[0]}[first.id] == options
+
+
+def test_listed_jobs_come_without_results(store, spec, result):
+    job_id = store.submit("a", "r1", spec).id
+    store.leases.succeed(store.leases.claim("runner", LEASE_S).token, result)
+    assert store.page("a")[0][0].result is None
+    assert store.get("a", job_id).result == result
+
+
+# Groups.
+
+
+def test_a_group_is_stored_whole_and_once(store, spec):
+    specs = groups.expand(spec, [1, 2], {"k": ["3", "4"]})
+    ids = [None] * 4
+    group = store.submit_group("a", "g", specs, Options(), axes=["k"], dataset_ids=ids)
+    assert [(j.spec.k, j.spec.seed) for j in group.jobs] == [(3, 1), (3, 2), (4, 1), (4, 2)]
+    assert {job.group_id for job in group.jobs} == {group.id}
+    again = store.submit_group("a", "g", specs, Options(), axes=["k"], dataset_ids=ids)
+    assert again == group and counts(store)[JobState.QUEUED] == 4
+    with pytest.raises(RequestIdReused, match="request_id: must be new"):
+        store.submit_group("a", "g", specs[:1], Options(), axes=["k"], dataset_ids=[None])
+    with pytest.raises(JobNotFound, match="group_id: must be a group of 'b'"):
+        store.group("b", group.id)
+
+
+def test_a_group_that_is_too_large_leaves_no_job(tmp_path, spec):
+    store = JobStore(tmp_path / "small.sqlite3", max_tenant_jobs=3)
+    specs = groups.expand(spec, range(4), {})
+    with pytest.raises(TooManyJobs, match="'a' may have at most 3 without an end; got 4"):
+        store.submit_group("a", "g", specs, Options(), dataset_ids=[None] * 4)
+    assert counts(store)[JobState.QUEUED] == 0
+    store.close()
+
+
+def test_a_data_set_that_was_deleted_meanwhile_is_told(store, spec):
+    with pytest.raises(DatasetGone, match="dataset: must be there; got 'digits'"):
+        store.submit("a", "r1", spec, dataset_id="0" * 32)
+    assert counts(store)[JobState.QUEUED] == 0
 
 
 # Events and metrics.
@@ -285,16 +256,16 @@ def test_ended_jobs_hold_no_lease(store, spec, result, tmp_path):
 def test_events_are_numbered_from_1_without_gaps_and_read_in_pages(store, spec, result):
     job = store.submit("a", "r1", spec)
     other = store.submit("a", "r2", spec)
-    token = store.claim("runner", LEASE_S).token
+    token = store.leases.claim("runner", LEASE_S).token
     for step in (1, 2, 3):
-        store.progress(token, step, 3, {"loss": 1 / step}, {3: step, 4: 1})
-    store.succeed(token, result)
+        store.leases.progress(token, *told(step, 3, {"loss": 1 / step}, {3: step, 4: 1}))
+    store.leases.succeed(token, result)
     events = store.events("a", job.id, 0)
     assert [e.sequence for e in events] == [1, 2, 3, 4, 5, 6]
     assert [e.kind for e in events] == ["state", "state", *["progress"] * 3, "state"]
-    told = events[3]
-    assert (told.step, told.total_steps, told.state) == (2, 3, None)
-    assert (told.metrics, told.iterations) == ({"loss": 0.5}, {3: 2, 4: 1})
+    seen = events[3]
+    assert (seen.progress.step, seen.progress.total_steps, seen.state) == (2, 3, None)
+    assert (seen.progress.metrics, seen.counted.iterations) == ({"loss": 0.5}, {3: 2, 4: 1})
     pages = [store.events("a", job.id, after, limit=2) for after in (0, 2, 4, 6)]
     assert list(itertools.chain(*pages)) == events
     assert [e.sequence for e in store.events("a", other.id, 0)] == [1]
@@ -303,7 +274,7 @@ def test_events_are_numbered_from_1_without_gaps_and_read_in_pages(store, spec, 
 def test_events_of_all_jobs_come_in_order(store, spec):
     assert store.last_event_id() == 0 and store.new_events(0) == []
     ids = [store.submit("a", f"r{i}", spec).id for i in range(3)]
-    store.claim("runner", LEASE_S)
+    store.leases.claim("runner", LEASE_S)
     found = store.new_events(0)
     assert [stored.job_id for stored in found] == [*ids, ids[0]]
     assert [stored.id for stored in found] == sorted(stored.id for stored in found)
@@ -314,18 +285,30 @@ def test_events_of_all_jobs_come_in_order(store, spec):
 
 def test_a_replayed_step_makes_no_second_point(store, spec, tmp_path):
     store.submit("a", "r1", spec)
-    token = store.claim("runner", LEASE_S).token
+    token = store.leases.claim("runner", LEASE_S).token
     for value in (0.5, 0.25):
-        store.progress(token, 7, 10, {"loss": value, "accuracy": 1 - value}, {})
+        store.leases.progress(token, *told(7, 10, {"loss": value, "accuracy": 1 - value}, {}))
     points = query(tmp_path, "SELECT name, step, value FROM metrics ORDER BY name")
     assert points == [("accuracy", 7, 0.75), ("loss", 7, 0.25)]
 
 
+def test_series_are_by_name_and_step(store, spec):
+    job = store.submit("a", "r1", spec)
+    token = store.leases.claim("runner", LEASE_S).token
+    for step in (1, 2, 10):
+        store.leases.progress(token, *told(step, 10, {"loss": 1 / step, "b": 0.0}, {}))
+    loss = [(1, 1.0), (2, 0.5), (10, 0.1)]
+    assert store.series("a", job.id)["loss"] == loss
+    assert store.series("a", job.id, ["loss"], after_step=1) == {"loss": loss[1:]}
+    assert store.series("a", job.id, ["none"]) == {}
+
+
 def test_a_metric_that_is_no_number_does_no_harm(store, spec):
     job = store.submit("a", "r1", spec)
-    token = store.claim("runner", LEASE_S).token
-    store.progress(token, 1, 10, {"loss": float("nan")}, {})
-    assert str(store.events("a", job.id, 2)[0].metrics["loss"]) == "nan"
+    token = store.leases.claim("runner", LEASE_S).token
+    store.leases.progress(token, *told(1, 10, {"loss": float("nan")}, {}))
+    assert str(store.events("a", job.id, 2)[0].progress.metrics["loss"]) == "nan"
+    assert store.series("a", job.id) == {"loss": [(1, None)]}
 
 
 # The file.
@@ -343,7 +326,7 @@ def test_migrations_make_the_tables_that_the_code_expects(store, tmp_path):
     with engine.connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
     engine.dispose()
-    assert query(tmp_path, "SELECT version_num FROM alembic_version") == [("0001",)]
+    assert query(tmp_path, "SELECT version_num FROM alembic_version") == [("0002",)]
 
 
 def test_a_database_of_a_later_version_is_refused(store, tmp_path):
@@ -353,7 +336,67 @@ def test_a_database_of_a_later_version_is_refused(store, tmp_path):
 
 
 def test_commits_are_synced_and_keys_are_checked(store):
-    with store._database.reading() as connection:
+    with store.database.reading() as connection:
         pragmas = ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
         found = [connection.exec_driver_sql(f"PRAGMA {p}").scalar() for p in pragmas]
     assert found == ["wal", 2, 1, 10_000]
+
+
+def test_a_full_or_locked_database_is_told_in_words(store, spec, tmp_path, monkeypatch):
+    store.submit("a", "r1", spec)
+    query(tmp_path, "PRAGMA journal_mode")  # it is ours alone
+    with store.database.reading() as connection:
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
+    event.listen(store.database._engine, "begin", _no_more_pages(pages))
+    with pytest.raises(DatabaseUnavailable, match="database: must be on a disk with room.* full"):
+        store.submit("a", "x" * 100_000, spec)
+    assert counts(store)[JobState.QUEUED] == 1
+
+
+def _no_more_pages(pages):
+    def limit(connection):
+        connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+
+    return limit
+
+
+def test_a_database_of_the_first_version_is_brought_up(tmp_path, clock):
+    path = tmp_path / "jobs.sqlite3"
+    engine = create_engine(f"sqlite:///{path}")
+    with engine.begin() as connection:
+        config = Config()
+        config.set_main_option("script_location", "khot_server.jobs:migrations")
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0001")
+    engine.dispose()
+    spec = '{"feature_selection":{"dataset":"digits","epochs":30,"k":10,"seed":0}}'
+    result = (
+        '{"feature_selection":{"feature_shape":[8,8],"features":[1,2],"scores":[0.5],'
+        '"test_accuracy":0.9,"test_loss":0.25}}'
+    )
+    query(
+        tmp_path,
+        "INSERT INTO jobs (id, tenant, request_id, spec, state, failure_message, result, attempts,"
+        " lost_attempts, last_sequence, create_time, update_time)"
+        " VALUES ('j', 'a', 'r', ?, 'SUCCEEDED', '', ?, 1, 0, 0, 1.0, 2.0)",
+        spec,
+        result,
+    )
+    store = JobStore(path, clock=clock)
+    job = store.get("a", "j")
+    assert job.spec == FeatureSelectionSpec(dataset="digits", k=10, epochs=30)
+    assert job.result.test == {"loss": 0.25, "accuracy": 0.9}
+    store.close()
+
+
+def test_every_transaction_is_told_of_with_its_time(tmp_path, spec):
+    seen = []
+    store = JobStore(tmp_path / "jobs.sqlite3", observe=lambda *told: seen.append(told))
+    seen.clear()
+    job = store.submit("a", "r1", spec)
+    store.get("a", job.id)
+    with pytest.raises(JobNotFound, match="must be a job of 'b'"):
+        store.cancel("b", job.id)
+    store.close()
+    assert [operation for operation, _ in seen] == ["write", "read", "write"], "a failed one too"
+    assert all(0 < seconds < 10 for _, seconds in seen)

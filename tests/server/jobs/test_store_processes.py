@@ -4,15 +4,17 @@ import subprocess
 import sys
 
 import pytest
+from stored import counts
 
-from khot_server.jobs.store import JobState, JobStore
+from khot_server.jobs.states import JobState
+from khot_server.jobs.store import JobStore
 
 PRELUDE = """
 import sys
 from pathlib import Path
 from khot_server.jobs.spec import FeatureSelectionSpec
 from khot_server.jobs.store import JobStore
-spec = FeatureSelectionSpec("digits", 10)
+spec = FeatureSelectionSpec(dataset="digits", k=10)
 print("ready", flush=True)
 sys.stdin.readline()
 store = JobStore(Path(sys.argv[1]))
@@ -51,7 +53,7 @@ def test_processes_that_open_and_submit_at_once_make_one_job_for_each_request(st
     made = [process.communicate(timeout=60)[0].split() for process in processes]
     assert len(made[0]) == 20 and made == [made[0]] * 4
     store = JobStore(tmp_path / "jobs.sqlite3")
-    assert store.counts()[JobState.QUEUED] == 20
+    assert counts(store)[JobState.QUEUED] == 20
     store.close()
 
 
@@ -59,7 +61,7 @@ def test_processes_never_claim_the_same_job(start, spec, tmp_path):
     store = JobStore(tmp_path / "jobs.sqlite3")
     submitted = {store.submit("a", f"r{i}", spec).id for i in range(60)}
     store.close()
-    script = "print(*[c.job_id for c in iter(lambda: store.claim('runner', 30.0), None)])"
+    script = "print(*[c.job_id for c in iter(lambda: store.leases.claim('runner', 30.0), None)])"
     processes = [start(script) for _ in range(3)]
     go(processes)
     claimed = [id_ for process in processes for id_ in process.communicate(timeout=60)[0].split()]
@@ -82,7 +84,7 @@ for i in range(10**6):
     for request_id, job_id in acknowledged[:-1]:
         assert store.submit("a", request_id, spec).id == job_id
     # The last line may be cut off; and one more job may be stored that was never told of.
-    assert 0 <= store.counts()[JobState.QUEUED] - len(acknowledged) <= 1
+    assert 0 <= counts(store)[JobState.QUEUED] - len(acknowledged) <= 1
     for job_id in (job_id for _, job_id in acknowledged[:-1]):
         assert [event.sequence for event in store.events("a", job_id, 0)] == [1]
     store.close()

@@ -1,33 +1,50 @@
 """The kinds of job, each a task: from a specification to a call of `khot.training`.
 
-A task has two halves. Preparing reads the specification and the data, and a ValueError
-there says that they do not fit each other, which is the user's to mend; what it returns
-does the training. `carry_out` drives both for an attempt.
+Preparing a task reads the specification and the data, and a ValueError there says that they
+do not fit each other, which is the user's to mend. `carry_out` drives it for an attempt.
 """
 
 from collections.abc import Callable
+from typing import Protocol
 
 import torch
 
 from khot.training import Callbacks, Checkpoint
-from khot_server.jobs.spec import FeatureSelectionSpec, Result, Spec
-from khot_server.jobs.tasks import feature_selection
+from khot_server.jobs.artifacts import Made
+from khot_server.jobs.artifacts.history import History
+from khot_server.jobs.messages import Order
+from khot_server.jobs.spec import FeatureSelectionSpec, VaeSpec
+from khot_server.jobs.tasks import feature_selection, vae
+from khot_server.jobs.tasks.reporter import Course
 
-# Train, from a checkpoint if there is one; None: stopped after writing one.
-Train = Callable[[Checkpoint | None, Callbacks], Result | None]
 
-TASKS: dict[str, Callable[[Spec, torch.device], Train]] = {
-    FeatureSelectionSpec.kind: feature_selection.prepare,
+class Task(Protocol):
+    """A training that is prepared."""
+
+    @property
+    def course(self) -> Course:
+        """What it goes through."""
+
+    def train(self, resume: Checkpoint | None, callbacks: Callbacks) -> bool:
+        """Train, from a checkpoint if there is one; False: stopped, after writing one."""
+
+    def made(self, history: History) -> Made:
+        """What came of it, to be written as files; once it is trained."""
+
+
+TASKS: dict[str, Callable[[Order], Task]] = {
+    FeatureSelectionSpec.kind: feature_selection.FeatureSelectionTask,
+    VaeSpec.kind: vae.VaeTask,
 }
 
 
-def prepare(spec: Spec, device: str) -> Train:
-    """Return what trains by `spec` on `device`.
+def prepare(order: Order) -> Task:
+    """Return what trains as ordered.
 
     Raises:
         ValueError: the specification does not fit the data.
     """
-    # One thread for each attempt: sums then have one order, and a resumed training ends
-    # with the very bits of an undisturbed one.
-    torch.set_num_threads(1)
-    return TASKS[spec.kind](spec, torch.device(device))
+    # With one thread sums have one order, and a resumed training ends with the very bits of
+    # an undisturbed one.
+    torch.set_num_threads(order.threads)
+    return TASKS[order.spec.kind](order)

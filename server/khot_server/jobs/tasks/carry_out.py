@@ -1,22 +1,18 @@
 """What an attempt does with its order: train, write checkpoints, report."""
 
-import time
 import traceback
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from pathlib import Path
 
 import torch
 
-from khot.training import Callbacks, Checkpoint, Diverged, Progress
+from khot.training import Checkpoint, Diverged
+from khot_server.jobs import artifacts, tasks
 from khot_server.jobs import checkpoint as contents
-from khot_server.jobs import tasks
-from khot_server.jobs.files import checkpoint_name
-from khot_server.jobs.messages import Failed, Finished, Order, Report, Saved, Stepped, Stopped
+from khot_server.jobs.files import be_alone_in, checkpoints_until
+from khot_server.jobs.messages import Began, Failed, Finished, Order, Report, Stopped
 from khot_server.jobs.states import FailureKind
-
-# Progress is reported at most this often.
-INTERVAL_S = 0.1
+from khot_server.jobs.tasks.reporter import Reporter, say
 
 
 def carry_out(
@@ -25,14 +21,22 @@ def carry_out(
     """Train as ordered, reporting through `send`, and return the last word."""
     reporter = Reporter(order, send, should_stop)
     try:
+        be_alone_in(order.directory)
         try:
-            train = tasks.prepare(order.spec, order.device)
+            task = tasks.prepare(order)
         except ValueError as error:
             return Failed(FailureKind.USER_ERROR, str(error))
+        reporter.course = task.course
         if should_stop():
             return Stopped()
-        resume = None if order.resume is None else contents.read(order.resume)
-        result = train(resume, reporter)
+        resume = None if order.resume is None else _newest(order.resume)
+        began = 0 if resume is None else resume.meta["step"]
+        say(f"attempt {order.attempt} at job {order.job_id} goes on from step {began}")
+        send(Began(began))
+        if not task.train(resume, reporter):
+            return Stopped()
+        made = task.made(reporter.history)
+        return Finished(made.result, artifacts.write(order.directory / "artifacts", made))
     except Exception as error:
         traceback.print_exc()
         kind = failure_kind(error)
@@ -40,8 +44,7 @@ def carry_out(
             return Failed(kind, traceback.format_exception_only(error)[-1].strip())
         return Failed(kind, str(error) or type(error).__name__)
     finally:
-        reporter.throttle.flush()
-    return Stopped() if result is None else Finished(result)
+        reporter.flush()
 
 
 def failure_kind(error: Exception) -> FailureKind:
@@ -57,60 +60,11 @@ def failure_kind(error: Exception) -> FailureKind:
     return FailureKind.INTERNAL
 
 
-class Throttle:
-    """Sends progress on, at most every `interval_s`, and what is held back on `flush`.
-
-    What is held back gives way to what comes after it, which takes over its iterations:
-    those are counted, so none may be lost.
-    """
-
-    def __init__(
-        self,
-        send: Callable[[Stepped], None],
-        interval_s: float = INTERVAL_S,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._send = send
-        self._interval_s = interval_s
-        self._clock = clock
-        self._next = clock()
-        self._held: Stepped | None = None
-
-    def put(self, progress: Stepped) -> None:
-        if self._held is not None:
-            both = Counter(self._held.iterations) + Counter(progress.iterations)
-            progress = replace(progress, iterations=dict(both))
-        self._held = progress
-        if self._clock() >= self._next:
-            self.flush()
-
-    def flush(self) -> None:
-        if self._held is not None:
-            self._send(self._held)
-            self._held = None
-            self._next = self._clock() + self._interval_s
-
-
-class Reporter(Callbacks):
-    """Turns what a training tells into reports, and its checkpoints into files."""
-
-    def __init__(
-        self, order: Order, send: Callable[[Report], None], should_stop: Callable[[], bool]
-    ) -> None:
-        self.throttle = Throttle(send)
-        self._order = order
-        self._send = send
-        self._should_stop = should_stop
-
-    def progress(self, progress: Progress) -> None:
-        p = progress
-        self.throttle.put(Stepped(p.step, p.total_steps, p.metrics, p.iterations))
-
-    def checkpoint(self, checkpoint: Checkpoint) -> None:
-        step = checkpoint.meta["step"]
-        path = self._order.directory / checkpoint_name(self._order.attempt, step)
-        contents.write(path, checkpoint)
-        self._send(Saved(path, step))
-
-    def should_stop(self) -> bool:
-        return self._should_stop()
+def _newest(path: Path) -> Checkpoint | None:
+    """The checkpoint in `path`, or the newest before it that is whole."""
+    for candidate in checkpoints_until(path):
+        try:
+            return contents.read(candidate)
+        except OSError as error:
+            say(f"{error}; going on from the one before, or from the start")
+    return None

@@ -5,8 +5,7 @@ import torch
 
 def up() -> None:
     """Import what is otherwise imported late; compute nothing, for `jobs.nursery` will fork."""
-    import sklearn.datasets  # noqa: F401
-
+    import khot_server.jobs.artifacts.pictures
     import khot_server.jobs.tasks.carry_out  # noqa: F401
 
     torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))])  # loads torch's compiler, in a second

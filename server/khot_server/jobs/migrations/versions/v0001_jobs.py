@@ -76,8 +76,3 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("job_id", "name", "step", name="pk_metrics"),
         sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name="fk_metrics_job_id"),
     )
-
-
-def downgrade() -> None:
-    for table in ("metrics", "events", "attempts", "jobs"):
-        op.drop_table(table)
