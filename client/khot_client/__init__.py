@@ -1,76 +1,32 @@
-"""The Python client of the khot service. Imports neither torch nor khot."""
+"""The Python client of the khot service. Imports neither torch nor khot.
 
-from importlib.metadata import version as _version
+What it offers is listed in `_public.py`, and loaded when the first of it is asked for: the `khot`
+command has to be there before gRPC is, to answer a Ctrl-C.
+"""
 
-from khot_client.client import Client
-from khot_client.errors import (
-    AlreadyExists,
-    BadSettings,
-    Cancelled,
-    DeadlineExceeded,
-    InvalidRequest,
-    JobFailed,
-    KhotError,
-    NotFound,
-    Overloaded,
-    PermissionDenied,
-    RequestError,
-    ServerError,
-    TooLarge,
-    Unauthenticated,
-    Unavailable,
-)
-from khot_client.jobs import Job
-from khot_client.values import (
-    Event,
-    Failure,
-    FailureKind,
-    FeatureSelection,
-    FeatureSelectionResult,
-    JobState,
-    JobStatus,
-    Operator,
-    Progress,
-    Relaxed,
-    RelaxItem,
-    Sample,
-    SampleItem,
-    StateChanged,
-)
+import os as _os
+import typing as _typing
+from importlib import import_module as _import_module
 
-__version__ = _version("khot")
+# gRPC's core would print every handshake that fails, beside the exception that says so. It reads
+# this when it is imported, and ERROR is what its documentation calls the default.
+_os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
-__all__ = [
-    "AlreadyExists",
-    "BadSettings",
-    "Cancelled",
-    "Client",
-    "DeadlineExceeded",
-    "Event",
-    "Failure",
-    "FailureKind",
-    "FeatureSelection",
-    "FeatureSelectionResult",
-    "InvalidRequest",
-    "Job",
-    "JobFailed",
-    "JobState",
-    "JobStatus",
-    "KhotError",
-    "NotFound",
-    "Operator",
-    "Overloaded",
-    "PermissionDenied",
-    "Progress",
-    "RelaxItem",
-    "Relaxed",
-    "RequestError",
-    "Sample",
-    "SampleItem",
-    "ServerError",
-    "StateChanged",
-    "TooLarge",
-    "Unauthenticated",
-    "Unavailable",
-    "__version__",
-]
+if _typing.TYPE_CHECKING:
+    from khot_client._public import *  # noqa: F403
+    from khot_client._public import __all__ as __all__
+    from khot_client._public import __version__ as __version__
+else:
+
+    def __getattr__(name: str) -> object:
+        """Load all of it, at the first name that is not there yet.
+
+        A module of ours that is asked for before it was imported is such a name too; Python
+        imports it when it hears that there is no attribute.
+        """
+        public = _import_module("khot_client._public")
+        found = {each: getattr(public, each) for each in public.__all__}
+        globals().update(found, __all__=public.__all__)
+        if name not in globals():
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return globals()[name]

@@ -1,124 +1,90 @@
-"""The connection to a service: address, token, TLS, retries, and calls without gRPC errors.
+"""The blocking connection: calls, streams and uploads without gRPC errors."""
 
-Retries are gRPC's own, by service config: after UNAVAILABLE only, and only for calls
-that may be made twice. Sampling is among them because every item carries a seed, and
-submitting because it carries a request id.
-"""
-
-import ipaddress
-import json
-import os
+import contextlib
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, Literal
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator
+from typing import Any, TypeVar
 
 import grpc
 
-from khot_client.errors import BadSettings, Cancelled, from_rpc_error
-from khot_proto.v1.job_service_pb2_grpc import JobServiceStub
-from khot_proto.v1.khot_service_pb2_grpc import KHotServiceStub
+from khot_client.calls import Call
+from khot_client.channel import closed, metadata, methods_of, open_channel
+from khot_client.errors import KhotError, from_rpc_error
+from khot_client.settings import Settings
 
-DEFAULT_ADDRESS = "127.0.0.1:50551"
-MAX_MESSAGE_BYTES = 64 << 20
+T = TypeVar("T")
 CLOSE_S = 1.0
-
-_SAFE_TO_REPEAT = {
-    "khot.v1.KHotService": ("Relax", "Sample", "ListOperators"),
-    "khot.v1.JobService": ("SubmitJob", "GetJob"),
-}
-_SERVICE_CONFIG = {
-    "methodConfig": [
-        {
-            "name": [
-                {"service": service, "method": method}
-                for service, methods in _SAFE_TO_REPEAT.items()
-                for method in methods
-            ],
-            # At most 1.5 s in all: long enough for an engine to be replaced, and short
-            # enough that a wrong address is told at once.
-            "retryPolicy": {
-                "maxAttempts": 5,
-                "initialBackoff": "0.1s",
-                "maxBackoff": "1s",
-                "backoffMultiplier": 2,
-                "retryableStatusCodes": ["UNAVAILABLE"],
-            },
-        }
-    ]
-}
-_OPTIONS = [
-    ("grpc.service_config", json.dumps(_SERVICE_CONFIG)),
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    # gRPC would wait up to two minutes before it tries a restarted server again.
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 2000),
-]
 
 
 class Connection:
-    """A channel with the stubs of both services, and the way to call them."""
+    """A channel with the methods of all services, and the way to call them.
 
-    def __init__(
-        self,
-        address: str | None,
-        token: str | None,
-        tls: bool | str | os.PathLike[str],
-        timeout_s: float | None,
-    ) -> None:
-        self.address = address or os.environ.get("KHOT_ADDRESS") or DEFAULT_ADDRESS
-        self.timeout_s = timeout_s
-        token = token or os.environ.get("KHOT_TOKEN")
-        loopback = is_loopback(self.address)
-        if token and not tls and not loopback:
-            raise BadSettings(
-                "Client: tls must be on where a token leaves this machine, or anyone on the way "
-                f"could read it; got address {self.address!r} without tls"
-            )
-        self._metadata = _metadata(token)
-        options: list[tuple[str, Any]] = list(_OPTIONS)
-        if loopback:
-            options.append(("grpc.enable_http_proxy", 0))  # no proxy knows our loopback
-        if tls:
-            credentials = grpc.ssl_channel_credentials(_authorities(tls))
-            self._channel = grpc.secure_channel(self.address, credentials, options)
-        else:
-            self._channel = grpc.insecure_channel(self.address, options)
-        self.khot = KHotServiceStub(self._channel)
-        self.jobs = JobServiceStub(self._channel)
+    Args:
+        settings: where the service is.
+        timeout_s: how long a call may take, retries included; None for no limit.
+    """
 
-    def call(self, method: Callable[..., Any], request: Any) -> Any:
+    def __init__(self, settings: Settings, timeout_s: float | None) -> None:
+        self.settings, self.timeout_s = settings, timeout_s
+        self._limit = None if timeout_s == float("inf") else timeout_s
+        self.address = settings.address
+        self._metadata = metadata(settings)
+        self._channel = open_channel(settings, grpc)
+        self._methods = methods_of(self._channel)
+        self.blocking = Blocking(self)
+
+    def call(self, call: Call[T], timeout_s: float | None = None) -> T:
         """The answer of a unary call.
 
         Raises:
             KhotError: the call failed.
         """
+        method = self._methods[call.method]
         try:
-            return method(request, timeout=self.timeout_s, metadata=self._metadata)
+            answer = method(call.request, timeout=self.limit(timeout_s), metadata=self._metadata)
         except grpc.RpcError as error:
-            raise from_rpc_error(error, self.address) from None
+            raise self.told(error) from None
         except ValueError:  # the only one that gRPC raises here
-            raise self._closed() from None
+            raise closed() from None
+        return call.read(answer)
 
-    def stream(
-        self, method: Callable[..., Any], request: Any, timeout_s: float | None
-    ) -> Iterator[Any]:
+    def begin(self, method: str, request: Any, timeout_s: float | None) -> Any:
+        """A call under way, as gRPC's own object: of a unary call its future.
+
+        Raises:
+            Cancelled: the connection is closed.
+        """
+        begin = getattr(self._methods[method], "future", self._methods[method])
+        try:
+            return begin(request, timeout=timeout_s, metadata=self._metadata)
+        except ValueError:
+            raise closed() from None
+
+    def stream(self, call: Call[T], timeout_s: float | None) -> Iterator[T]:
         """The answers of a streaming call, as they come; closing the iterator ends the call.
 
         Raises:
             KhotError: the call failed.
         """
+        under_way = self.begin(call.method, call.request, timeout_s)
         try:
-            call = method(request, timeout=timeout_s, metadata=self._metadata)
-        except ValueError:
-            raise self._closed() from None
-        try:
-            yield from call
+            for answer in under_way:
+                yield call.read(answer)
         except grpc.RpcError as error:
-            raise from_rpc_error(error, self.address) from None
+            raise self.told(error) from None
         finally:
-            call.cancel()
+            under_way.cancel()
+
+    def limit(self, timeout_s: float | None) -> float | None:
+        """The time limit of a call, as gRPC wants it."""
+        if timeout_s is None:
+            return self._limit
+        return None if timeout_s == float("inf") else timeout_s
+
+    def told(self, error: grpc.RpcError) -> KhotError:
+        """Ours for an error of gRPC."""
+        return from_rpc_error(error, self.address)
 
     def close(self) -> None:
         """End the calls that are under way, and the connection."""
@@ -128,44 +94,37 @@ class Connection:
         closing.start()
         closing.join(CLOSE_S)
 
-    def _closed(self) -> Cancelled:
-        return Cancelled("Client: must be open; got one that was closed", code="CANCELLED")
 
+class Blocking:
+    """The connection to a coroutine (`io.Io`): what it awaits has happened when it returns."""
 
-def is_loopback(address: str) -> bool:
-    """Whether the host of `host:port` is this machine.
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
 
-    Raises:
-        BadSettings: the address has another form.
-    """
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        raise BadSettings(
-            f"Client: address must be host:port, such as {DEFAULT_ADDRESS}; got {address!r}"
-        )
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
+    async def call(self, call: Call[T], timeout_s: float | None = None) -> T:
+        return self._connection.call(call, timeout_s)
 
+    async def stream(self, call: Call[T], timeout_s: float | None) -> AsyncGenerator[T, None]:
+        with contextlib.closing(self._connection.stream(call, timeout_s)) as answers:  # type: ignore[type-var]
+            for answer in answers:
+                yield answer
 
-def _metadata(token: str | None) -> tuple[tuple[str, str], ...]:
-    if not token:
-        return ()
-    if not (token.isascii() and token.isprintable()) or " " in token:
-        # gRPC would say so too, and show the token
-        raise BadSettings("Client: token must be printable ASCII without spaces; got another")
-    return (("authorization", f"Bearer {token}"),)
+    async def send(self, call: Call[T]) -> T:
+        # As a future, which Ctrl-C leaves in our hands to be cancelled.
+        under_way = self._connection.begin(call.method, call.request, None)
+        call.request.stop = under_way.cancel
+        try:
+            answer = under_way.result()
+        except grpc.RpcError as error:
+            raise self._connection.told(error) from None
+        except grpc.FutureCancelledError:
+            raise closed() from None
+        finally:
+            under_way.cancel()
+        return call.read(answer)
 
+    async def pause(self, seconds: float) -> None:
+        time.sleep(seconds)
 
-def _authorities(tls: Literal[True] | str | os.PathLike[str]) -> bytes | None:
-    """The certificates to trust; None for those of the system."""
-    if tls is True:
-        return None
-    try:
-        return Path(os.fspath(tls)).read_bytes()
-    except OSError as error:
-        raise BadSettings(
-            f"Client: tls must be True or the path of a PEM file; got {str(tls)!r}, "
-            f"{error.strerror}"
-        ) from None
+    async def work(self, function: Callable[..., T], *args: Any) -> T:
+        return function(*args)

@@ -9,19 +9,25 @@
     |   +-- Unauthenticated    UNAUTHENTICATED
     |   +-- PermissionDenied   PERMISSION_DENIED
     |   +-- TooLarge           RESOURCE_EXHAUSTED    a message over the limit
-    +-- Overloaded             RESOURCE_EXHAUSTED    .retry_after_s says when to come back
+    +-- Overloaded             RESOURCE_EXHAUSTED    .retry_after_s says when to come back;
+    |                          also ABORTED          another call is at the same thing
     +-- Unavailable            UNAVAILABLE           no server, or one that is going down
+    +-- TlsFailed              UNAVAILABLE           a server, and no trust between it and us
     +-- DeadlineExceeded       DEADLINE_EXCEEDED
     +-- Cancelled              CANCELLED             the client was closed under the call
+    +-- VersionMismatch        UNIMPLEMENTED         the server does not know this call
     +-- ServerError            every other code      a fault on the other side
+    +-- TransferFailed         a file here cannot be read or written, or came damaged
     +-- JobFailed              the call went well, the job did not; .kind says why
 
 No gRPC exception leaves the client: `from_rpc_error` makes one of these of it. The text
 of an error is its message and, where the message does not say so itself, what to do next.
 """
 
+import re
 from collections.abc import Iterable
-from typing import ClassVar
+from importlib.metadata import version
+from typing import Any, ClassVar
 
 import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
@@ -105,7 +111,9 @@ class TooLarge(RequestError):
 
 
 class Overloaded(KhotError):
-    """More is waiting than the server takes on, or than this tenant may have there."""
+    """More is waiting than the server takes on, or than this tenant may have there; or another
+    call is at the same thing.
+    """
 
     def __str__(self) -> str:
         return f"{self.message}. Call again in {self.retry_after_s or 1:g} s."
@@ -114,7 +122,16 @@ class Overloaded(KhotError):
 class Unavailable(KhotError):
     """No server answers there, or it is starting or going down."""
 
-    advice = "Check the address; `khot up` starts a server on this machine."
+    advice = "Check address and tls=; `khot up` starts a server on this machine."
+
+
+class TlsFailed(KhotError):
+    """There is a server, but the two sides do not trust each other."""
+
+    advice = (
+        "Check tls= and the dates and names of the certificates; "
+        "whoever runs the server can renew its own."
+    )
 
 
 class DeadlineExceeded(KhotError):
@@ -129,10 +146,20 @@ class Cancelled(KhotError):
     advice = "Make the call before close(), or with a new Client."
 
 
+class VersionMismatch(KhotError):
+    """A call that the server does not know: client and server are of different versions."""
+
+    advice = "Install the same version of khot on both sides; `khot info` shows the one here."
+
+
 class ServerError(KhotError):
     """A fault of the server, or an answer that this client cannot read."""
 
     advice = "Its log has more; `khot info` shows what to put into a report."
+
+
+class TransferFailed(KhotError):
+    """A file of this machine that cannot be read or written, or one that came damaged."""
 
 
 class JobFailed(KhotError):
@@ -156,10 +183,16 @@ _BY_CODE: dict[str, type[KhotError]] = {
     "UNAUTHENTICATED": Unauthenticated,
     "PERMISSION_DENIED": PermissionDenied,
     "RESOURCE_EXHAUSTED": Overloaded,
+    "ABORTED": Overloaded,
     "UNAVAILABLE": Unavailable,
     "DEADLINE_EXCEEDED": DeadlineExceeded,
     "CANCELLED": Cancelled,
+    "UNIMPLEMENTED": VersionMismatch,
 }
+# What TLS says when it fails, which gRPC tells of as of a server that is not there.
+_TLS = re.compile("handshake|certificate|hostname verification", re.IGNORECASE)
+_TLS_REASON = re.compile("CERTIFICATE_VERIFY_FAILED: ([^:]+)")
+_PLAIN = "WRONG_VERSION_NUMBER"
 
 
 def from_status(code: int, message: str, details: Iterable[AnyMessage] = ()) -> KhotError:
@@ -177,16 +210,17 @@ def from_status(code: int, message: str, details: Iterable[AnyMessage] = ()) -> 
         elif detail.Unpack(retry):
             retry_after_s = retry.retry_delay.ToNanoseconds() / 1e9
     error_type = _BY_CODE.get(name, ServerError)
-    if error_type is Overloaded and retry_after_s is None:
+    if name == "RESOURCE_EXHAUSTED" and retry_after_s is None:
         error_type = TooLarge  # gRPC's own refusal; waiting would not make the message smaller
     return error_type(message, code=name, reason=reason, field=field, retry_after_s=retry_after_s)
 
 
 def from_rpc_error(error: grpc.RpcError, address: str) -> KhotError:
-    """The exception for a call that failed."""
+    """The exception for a call that failed, of either kind of stub."""
     # What the stubs raise is a grpc.Call too, in all versions; the base class does not say so.
     code: grpc.StatusCode = error.code()
-    metadata = {entry.key: entry.value for entry in error.trailing_metadata() or ()}
+    trailing: Any = error.trailing_metadata()  # pairs, in both kinds
+    metadata = dict(trailing or ())
     status = status_pb2.Status()
     try:
         status.ParseFromString(metadata.get("grpc-status-details-bin", b""))
@@ -194,5 +228,25 @@ def from_rpc_error(error: grpc.RpcError, address: str) -> KhotError:
         status.Clear()  # the code and the message are still there
     message = error.details() or code.name
     if not status.details:  # from the transport, which names neither itself nor the server
-        message = f"{address}: must be a khot server that answers; got {message.rstrip('.')}"
+        return _from_transport(code, message.rstrip("."), address)
     return from_status(code.value[0], message, status.details)
+
+
+def _from_transport(code: grpc.StatusCode, got: str, address: str) -> KhotError:
+    if code is grpc.StatusCode.UNAVAILABLE and _TLS.search(got):
+        must = "must have a certificate that this client trusts"
+        reason = "a server without TLS" if _PLAIN in got else _tls_reason(got)
+        return TlsFailed(f"{address}: {must}; got {reason}", code=code.name)
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        ours = version("khot")
+        must = f"must be a server that knows the calls of khot {ours}, as this client does"
+        return VersionMismatch(f"{address}: {must}; got {got}", code=code.name)
+    return from_status(code.value[0], f"{address}: must be a khot server that answers; got {got}")
+
+
+def _tls_reason(text: str) -> str:
+    """What was wrong, out of a chain of errors of many words."""
+    if "Hostname" in text:
+        return "one for another host"
+    found = _TLS_REASON.search(text)
+    return found[1] if found else text

@@ -1,7 +1,7 @@
-"""What goes into the client and what comes out of it: frozen data, with a repr to read.
+"""What goes into calls and what comes out of them: frozen data, with a repr to read.
 
 Arrays of a result are read-only, and a repr shows their dtype and shape, not their
-contents. Specifications and items compare by value, results by identity.
+contents. Specifications compare by value, items and results by identity.
 """
 
 import dataclasses
@@ -9,25 +9,31 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 RELAXATION = "sigmoid_topk"
 DESIGN = "pivotal"
+ESTIMATOR = "pi_st"
+
+Priority = Literal["interactive", "bulk"]
+MaskFormat = Literal["bits", "indices", "dense"]
 
 
-class _Shown:
-    """A repr with arrays as dtype and shape, and floats to four digits."""
+class Shown:
+    """A repr with arrays as dtype and shape, floats to four digits, and without what is None."""
 
     def __repr__(self) -> str:
         fields = dataclasses.fields(self)  # type: ignore[arg-type]
-        shown = (f"{field.name}={_show(getattr(self, field.name))}" for field in fields)
+        values = ((field.name, getattr(self, field.name)) for field in fields)
+        shown = (f"{name}={show(value)}" for name, value in values if value is not None)
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
-def _show(value: Any) -> str:
+def show(value: Any) -> str:
+    """A value as a repr has it."""
     if isinstance(value, np.ndarray):
         return f"{value.dtype}[{', '.join(map(str, value.shape))}]"
     if isinstance(value, float):
@@ -35,33 +41,73 @@ def _show(value: Any) -> str:
     if isinstance(value, StrEnum):
         return value.value
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {_show(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{key}: {show(item)}" for key, item in value.items()) + "}"
     return f"{value:%Y-%m-%dT%H:%M:%SZ}" if isinstance(value, datetime) else repr(value)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class RelaxItem(_Shown):
-    """Rows to relax: scores `x` (n,) or (rows, n), `k` and `tau` for all rows or one a row."""
+class RelaxItem(Shown):
+    """Rows to relax, as the arguments of `Client.relax`, which says what each is."""
 
     x: ArrayLike
-    k: ArrayLike
-    tau: ArrayLike = 1.0
+    k: ArrayLike | None
+    tau: ArrayLike | None = None
     operator: str = RELAXATION
+    options: Mapping[str, Any] | None = None
+    g: ArrayLike | None = None
+    diagnostics: bool = False
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class SampleItem(_Shown):
-    """Rows to draw masks for, as in RelaxItem; without a seed the client draws one."""
+class SampleItem(Shown):
+    """Rows to draw masks for, as the arguments of `Client.sample`, which says what each is."""
 
     x: ArrayLike
-    k: ArrayLike
-    tau: ArrayLike = 1.0
+    k: ArrayLike | None
+    tau: ArrayLike | None = None
     operator: str = DESIGN
     seed: int | None = None
+    num_samples: int | None = None
+    options: Mapping[str, Any] | None = None
+    g: ArrayLike | None = None
+    losses: ArrayLike | None = None
+    baseline: ArrayLike | str | None = None
+    format: MaskFormat | None = None
+    include_pi: bool = False
+    diagnostics: bool = False
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Relaxed(_Shown):
+class Gradients(Shown):
+    """The gradients of one item.
+
+    Attributes:
+        x: in the shape and dtype of the scores.
+        k: in the shape of k as it was given, float64, so one number where one served all rows;
+            None where the operator is not differentiable in k.
+        tau: the same in tau.
+    """
+
+    x: NDArray[Any]
+    k: NDArray[np.float64] | None = None
+    tau: NDArray[np.float64] | None = None
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Diagnostics(Shown):
+    """What finding the roots took, for each row.
+
+    Attributes:
+        iterations: of the solver, (rows,).
+        residual: |sum of the row - k| relative to min(k, n - k), (rows,).
+    """
+
+    iterations: NDArray[np.int32]
+    residual: NDArray[np.float64]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Relaxed(Shown):
     """Soft k-hot rows.
 
     Attributes:
@@ -69,149 +115,74 @@ class Relaxed(_Shown):
         queue_s: time spent waiting for a batch.
         compute_s: time of the operator, for the whole batch.
         batch_rows: how many rows that batch had.
+        gradients: if a cotangent was given.
+        diagnostics: if they were asked for, and the operator has them.
+        algorithm: what computed it, such as `sigmoid_topk (C, avx2)`.
     """
 
     p: NDArray[Any]
     queue_s: float
     compute_s: float
     batch_rows: int
+    gradients: Gradients | None = None
+    diagnostics: Diagnostics | None = None
+    algorithm: str = ""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Sample(_Shown):
-    """Hard k-hot rows.
+class Sample(Shown):
+    """Drawn k-hot rows.
 
     Attributes:
-        z: bool, in the shape of the scores, k of each row true.
-        seed: gives the same masks again, for the same scores, k, tau and operator.
-        queue_s, compute_s, batch_rows: as in Relaxed.
+        z: bool, in the shape of the scores, after `num_samples` where that was given, k of each
+            row true. Of an estimator whose draws are relaxed: soft, in the dtype of the scores.
+        seed: gives the same draws again, for the same scores, k, tau and operator.
+        pi: the inclusion probabilities, if they were asked for.
+        queue_s, compute_s, batch_rows, gradients, diagnostics, algorithm: as in Relaxed.
     """
 
-    z: NDArray[np.bool_]
+    z: NDArray[Any]
     seed: int
     queue_s: float
     compute_s: float
     batch_rows: int
+    pi: NDArray[Any] | None = None
+    gradients: Gradients | None = None
+    diagnostics: Diagnostics | None = None
+    algorithm: str = ""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Operator(_Shown):
-    """A row of the server's registry; `kind` is relaxation (for relax) or design (for sample)."""
+class Operator(Shown):
+    """A row of the server's registry.
+
+    Attributes:
+        name: to ask for it by.
+        kind: relaxation (for relax), design (for sample) or estimator (for sample, with gradients).
+        summary: what it returns, in a line.
+        reference: where it is defined.
+        properties: what it promises, by name.
+        options: its own keywords, with their defaults.
+    """
 
     name: str
     kind: str
     summary: str
     reference: str
     properties: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class FeatureSelection:
-    """The job that learns which `k` features of a data set a classifier needs.
-
-    Attributes:
-        dataset: one that the server has.
-        k: how many features to choose.
-        epochs: passes over the training data; None: the server's default.
-        seed: of initialisation, order and masks; None: 0.
-    """
-
-    dataset: str = "digits"
-    k: int = 10
-    epochs: int | None = None
-    seed: int | None = None
+    options: Mapping[str, Any]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class FeatureSelectionResult(_Shown):
-    """What a feature selection learned.
+class ServerInfo(Shown):
+    """What a server is.
 
     Attributes:
-        features: indices of the chosen ones, ascending, (k,).
-        scores: the learned score of every feature, (n,).
-        test_loss: cross-entropy on held-out data with the chosen features.
-        test_accuracy: share of held-out examples classified correctly with them.
-        feature_shape: of an example, such as (8, 8), if it is a picture.
+        version: of khot, there; empty of one that does not say it yet.
+        devices: what its engines run on.
+        limits: what it accepts, by name, such as `max_message_bytes`.
     """
 
-    features: NDArray[np.int64]
-    scores: NDArray[np.float64]
-    test_loss: float
-    test_accuracy: float
-    feature_shape: tuple[int, ...]
-
-
-class JobState(StrEnum):
-    """Where a job is in its life; the table of transitions is in server/README.md."""
-
-    QUEUED = "QUEUED"
-    RUNNING = "RUNNING"
-    PAUSING = "PAUSING"
-    PAUSED = "PAUSED"
-    CANCELLING = "CANCELLING"
-    SUCCEEDED = "SUCCEEDED"
-    FAILED = "FAILED"
-    CANCELLED = "CANCELLED"
-
-    @property
-    def ended(self) -> bool:
-        """Whether nothing more will happen to the job."""
-        return self in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
-
-
-class FailureKind(StrEnum):
-    """Why a job failed."""
-
-    USER_ERROR = "USER_ERROR"
-    DIVERGED = "DIVERGED"
-    OUT_OF_MEMORY = "OUT_OF_MEMORY"
-    WORKER_LOST = "WORKER_LOST"
-    DEADLINE = "DEADLINE"
-    STORAGE = "STORAGE"
-    INTERNAL = "INTERNAL"
-
-
-@dataclass(frozen=True, repr=False)
-class Failure(_Shown):
-    """Why a job has no result, and the same in words."""
-
-    kind: FailureKind
-    message: str
-
-
-@dataclass(frozen=True, repr=False, eq=False)
-class JobStatus(_Shown):
-    """A job as it was when the server answered; `result` is there once it has succeeded."""
-
-    id: str
-    spec: FeatureSelection
-    state: JobState
-    attempts: int
-    create_time: datetime
-    update_time: datetime
-    failure: Failure | None
-    result: FeatureSelectionResult | None
-
-
-@dataclass(frozen=True, repr=False)
-class StateChanged(_Shown):
-    """A job came into this state; the message says why, if there is more to say."""
-
-    sequence: int
-    time: datetime
-    state: JobState
-    message: str
-
-
-@dataclass(frozen=True, repr=False)
-class Progress(_Shown):
-    """An attempt came this far, with measurements such as `loss` by name."""
-
-    sequence: int
-    time: datetime
-    step: int
-    total_steps: int
-    metrics: Mapping[str, float]
-
-
-Event = StateChanged | Progress
+    version: str
+    devices: tuple[str, ...]
+    limits: Mapping[str, int]

@@ -9,6 +9,7 @@ import threading
 import numpy as np
 import pytest
 
+import khot_client
 from khot_client import (
     BadSettings,
     Cancelled,
@@ -97,7 +98,10 @@ def test_a_seed_out_of_range_is_refused(client):
 
 
 def test_operators_are_listed_with_their_promises(client):
-    rows = {row.name: row for row in client.operators()}
+    server = client.server()
+    assert server.version == khot_client.__version__ and server.devices == ("cpu",)
+    assert server.limits["max_message_bytes"] == 64 << 20
+    rows = {row.name: row for row in client.list_operators()}
     assert rows["sigmoid_topk"].kind == "relaxation" and rows["sigmoid_topk"].summary
     assert rows["tournament_pivotal"].kind == "design"
     assert rows["tournament_pivotal"].properties["exact"] == "true"
@@ -110,7 +114,7 @@ def test_too_large_a_message_is_refused(client):
 
 def test_no_server_is_unavailable():
     with Client("127.0.0.1:1") as client, pytest.raises(Unavailable, match="`khot up` starts"):
-        client.operators()
+        client.list_operators()
 
 
 def test_a_time_out_is_told():
@@ -118,7 +122,7 @@ def test_a_time_out_is_told():
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         late = pytest.raises(DeadlineExceeded, match="Allow more time with timeout_s")
         with Client(address, timeout_s=0.2) as client, late:
-            client.operators()
+            client.list_operators()
 
 
 def test_an_interrupted_call_does_not_keep_the_client_open():
@@ -132,14 +136,18 @@ def test_an_interrupted_call_does_not_keep_the_client_open():
         thread.start()
         stopped = pytest.raises(KeyboardInterrupt)
         with stopped, Client(f"127.0.0.1:{silent.getsockname()[1]}") as client:
-            client.operators()
+            client.list_operators()
         thread.join()
 
 
 def test_a_closed_client_says_so(server):
     client = Client(server)
     client.close()
-    for call in (client.operators, client.job("x").status, lambda: list(client.job("x").watch())):
+    for call in (
+        client.list_operators,
+        client.job("x").status,
+        lambda: list(client.job("x").watch()),
+    ):
         with pytest.raises(Cancelled, match="Client: must be open; got one that was closed"):
             call()
 
@@ -198,6 +206,6 @@ def test_every_error_of_a_call_is_ours(client):
 
 
 def test_times_are_in_utc(client):
-    status = client.submit(FeatureSelection(epochs=1)).status()
+    status = client.submit(FeatureSelection(k=10, epochs=1)).status()
     age = datetime.datetime.now(datetime.UTC) - status.create_time
     assert abs(age) < datetime.timedelta(minutes=1)

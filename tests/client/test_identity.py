@@ -27,13 +27,13 @@ def test_the_token_is_sent_with_every_call(guarded, monkeypatch):
         assert client.relax([0.0, 0.0], 1).p.tolist() == [0.5, 0.5]
     monkeypatch.setenv("KHOT_TOKEN", token)
     with Client(address) as client:
-        assert client.operators()
+        assert client.list_operators()
 
 
 @pytest.mark.parametrize("token", [None, "khot_unknown"], ids=["none", "unknown"])
 def test_without_a_known_token_nothing_is_answered(guarded, token):
     with Client(guarded[0], token=token) as client:
-        for call in (client.operators, client.job("x").status, client.job("x").wait):
+        for call in (client.list_operators, client.job("x").status, client.job("x").wait):
             with pytest.raises(Unauthenticated, match="Set KHOT_TOKEN or pass token=") as caught:
                 call()
             assert caught.value.reason == "UNAUTHENTICATED"

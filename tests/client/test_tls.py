@@ -6,7 +6,7 @@ import grpc
 import pytest
 import trustme
 
-from khot_client import Client, Unavailable
+from khot_client import Client, TlsFailed
 from khot_proto.v1 import khot_service_pb2 as pb
 from khot_proto.v1.khot_service_pb2_grpc import (
     KHotServiceServicer,
@@ -43,11 +43,11 @@ def secured(tmp_path_factory):
 def test_a_token_goes_over_tls(secured):
     address, authority = secured
     with Client(address, token="secret", tls=authority) as client:
-        assert [row.name for row in client.operators()] == ["Bearer secret"]
+        assert [row.name for row in client.list_operators()] == ["Bearer secret"]
 
 
 def test_a_server_of_another_authority_is_not_spoken_to(secured, tmp_path):
     other = tmp_path / "other.pem"
     trustme.CA().cert_pem.write_to_path(other)
-    with Client(secured[0], tls=other) as client, pytest.raises(Unavailable, match="(?i)certif"):
-        client.operators()
+    with Client(secured[0], tls=other) as client, pytest.raises(TlsFailed, match="(?i)certif"):
+        client.list_operators()

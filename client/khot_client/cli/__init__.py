@@ -1,27 +1,39 @@
-"""The `khot` command line: which commands there are, and what becomes of errors.
+"""The `khot` command line: which commands there are.
 
-Whatever a command does, an error of the client is one line on stderr and exit code 1.
+Whatever a command does, an error is one line on stderr and an exit code of `faults.py`.
 """
 
+import sys
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from khot_client import __version__
-from khot_client.cli import jobs, machine, sampling
-from khot_client.errors import KhotError
+from khot_client.cli import data, findings, groups, jobs, machine, sampling, status, submit
+from khot_client.cli.faults import MEANINGS, told
+
+_EPILOG = "Exit codes:\n\n" + "\n\n".join(f"{code:>3}  {text}" for code, text in MEANINGS.items())
 
 
-class _Group(TyperGroup):
+class _Khot(TyperGroup):
     """Commands whose errors are told in one line, without a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
-        try:
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(stream, "reconfigure"):
+                stream.reconfigure(errors="replace")  # a picture is no reason to fail
+        with told(ctx):
             return super().invoke(ctx)
-        except KhotError as error:
-            typer.echo(f"khot: {' '.join(str(error).split())}", err=True)
-            raise typer.Exit(1) from None
+
+
+class _Submit(TyperGroup):
+    """`khot submit -f job.toml` is `khot submit file -f job.toml`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0].startswith("-") and args[0] != "--help":
+            args = ["file", *args]
+        return super().parse_args(ctx, args)
 
 
 def _print_version(wanted: bool) -> None:
@@ -30,7 +42,8 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-app = typer.Typer(cls=_Group, no_args_is_help=True, add_completion=False)
+# A traceback is shown by --debug alone, and never with the values of variables: tokens are some.
+app = typer.Typer(cls=_Khot, no_args_is_help=True, pretty_exceptions_enable=False, epilog=_EPILOG)
 
 
 @app.callback()
@@ -47,14 +60,47 @@ def _options(
     """
 
 
-submit = typer.Typer(no_args_is_help=True, help="Submit a training job.")
-submit.command("feature-selection")(jobs.feature_selection)
+def _group(name: str, text: str, cls: type[TyperGroup] = TyperGroup) -> typer.Typer:
+    group = typer.Typer(cls=cls, no_args_is_help=True, help=text)
+    app.add_typer(group, name=name)
+    return group
+
 
 app.command(context_settings={"allow_extra_args": True})(machine.up)
+app.command()(status.status)
 app.command()(sampling.sample)
 app.command()(sampling.relax)
 app.command()(sampling.operators)
-app.add_typer(submit, name="submit")
-app.command()(jobs.watch)
-app.command()(jobs.status)
+
+_submit = _group("submit", "Submit a job: of a kind, or with -f job.toml of a file.", _Submit)
+_submit.command("feature-selection")(submit.feature_selection)
+_submit.command()(submit.vae)
+_submit.command()(submit.file)
+
+app.command("jobs")(jobs.jobs)
+_job = _group("job", "Show, steer and get what a job has found.")
+for _command in (
+    jobs.show,
+    jobs.watch,
+    findings.result,
+    findings.plot,
+    findings.logs,
+    findings.download,
+    jobs.cancel,
+    jobs.pause,
+    jobs.resume,
+    jobs.retry,
+):
+    _job.command()(_command)
+_groups = _group("group", "Jobs that were submitted together, with --seeds or --grid.")
+for _command in (groups.show, groups.watch, groups.cancel):
+    _groups.command()(_command)
+
+_data = _group("data", "Tables on the server.")
+_data.command()(data.upload)
+_data.command("list")(data.listing)
+_data.command()(data.show)
+_data.command("rm")(data.remove)
+
+_group("token", "Tokens for a server of yours.").command("new")(machine.new_token)
 app.command()(machine.info)

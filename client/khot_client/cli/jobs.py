@@ -1,94 +1,176 @@
-"""`khot submit`, `khot watch` and `khot status`: jobs from a shell."""
+"""`khot jobs` and `khot job`: jobs from a shell."""
 
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from khot_client.cli.options import Address, Ca, Tls, Token, connect
-from khot_client.cli.render import describe, show_progress
-from khot_client.client import Client
-from khot_client.connection import DEFAULT_ADDRESS
-from khot_client.jobs import Job
-from khot_client.values import FeatureSelection
+from khot_client.cli import following
+from khot_client.cli.options import Session, pairs, spread
+from khot_client.cli.output import (
+    age,
+    moment,
+    print_facts,
+    print_json,
+    print_table,
+    words,
+)
+from khot_client.job_values import JobState, JobStatus
 
 JobId = Annotated[str, typer.Argument(help="As `khot submit` prints it.", show_default=False)]
-DETACHED = 130  # as a shell says that Ctrl-C ended something
 
 
-def feature_selection(
-    k: Annotated[int, typer.Option("-k", help="How many features to choose.")] = 10,
-    dataset: Annotated[str, typer.Option(help="A data set that the server has.")] = "digits",
-    epochs: Annotated[
-        int | None,
-        typer.Option(help="Passes over the data.", show_default="the server's choice"),
+@spread
+def jobs(
+    session: Session,
+    state: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Only in this state; may be repeated.",
+            autocompletion=lambda: [state.lower() for state in JobState],
+        ),
     ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(help="Of initialisation, order and masks.", show_default="0"),
+    kind: Annotated[
+        str,
+        typer.Option(
+            help="Only feature-selection, or vae.",
+            autocompletion=lambda: ["feature-selection", "vae"],
+        ),
+    ] = "",
+    label: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Only with it; may be repeated.")
     ] = None,
-    follow: Annotated[
-        bool, typer.Option("--watch", help="Show progress, and the result at the end.")
-    ] = False,
-    address: Address = None,
-    token: Token = None,
-    tls: Tls = False,
-    ca: Ca = None,
+    group: Annotated[str, typer.Option(help="Only of this group.")] = "",
+    limit: Annotated[int, typer.Option(min=1, help="At most so many, the latest.")] = 20,
 ) -> None:
-    """Learn which k features tell classes apart. Prints the id of the job.
+    """List your jobs, the latest first.
 
-    Example: khot submit feature-selection --dataset digits -k 10 --watch
+    Example: khot jobs --state running --state queued --limit 5
     """
-    with connect(address, token, tls, ca) as client:
-        job = client.submit(FeatureSelection(dataset, k, epochs, seed))
-        typer.echo(job.id)
-        if follow:
-            _watch(client, job)
+    labels = pairs("label", label)
+    with session.connect() as client:
+        found = list(
+            client.jobs(
+                states=state or (),
+                kind=kind.replace("-", "_"),
+                labels=labels,
+                group=group,
+                limit=limit,
+            )
+        )
+    if session.as_json:
+        print_json(found)
+        return
+    header = ("job", "kind", "state", "done", "age", "data set", "labels")
+    print_table(header, [_row(job) for job in found])
 
 
-def watch(
-    job_id: JobId, address: Address = None, token: Token = None, tls: Tls = False, ca: Ca = None
-) -> None:
+def _row(job: JobStatus) -> tuple[object, ...]:
+    kind, old = job.spec.kind.replace("_", "-"), age(job.create_time)
+    return (
+        job.id,
+        kind,
+        job.state.lower(),
+        _done(job),
+        old,
+        job.spec.dataset,
+        words(job.labels),
+    )
+
+
+def _done(job: JobStatus) -> str:
+    if job.progress is None:
+        return ""
+    if job.state is JobState.SUCCEEDED:  # which may be before the last step
+        return "100%"
+    return f"{job.progress.step / max(1, job.progress.total_steps):.0%}"
+
+
+@spread
+def show(job_id: JobId, session: Session) -> None:
+    """Show a job as it is now, with its attempts.
+
+    Example: khot job show 6f0c1c2ab43e4d0f
+    """
+    with session.connect() as client:
+        job = client.job(job_id)
+        status, attempts = job.status(), job.attempts()
+    if session.as_json:
+        print_json({**vars(status), "attempts": attempts})
+        return
+    print_facts(
+        {
+            "job": status.id,
+            "what": repr(status.spec),
+            "state": status.state.lower(),
+            "done": _done(status),
+            "submitted": moment(status.create_time),
+            "changed": moment(status.update_time),
+            "labels": words(status.labels),
+            "priority": status.priority or None,
+            "may run": f"{status.max_run_s:g} s" if status.max_run_s else None,
+            "group": status.group,
+            "failure": status.failure and f"{status.failure.kind}: {status.failure.message}",
+        }
+        | {
+            f"attempt {one.number}": f"{one.outcome.lower() or 'runs'}, steps {one.first_step} to "
+            f"{one.last_step}, on {one.runner}{one.message and f': {one.message}'}"
+            for one in attempts
+        }
+    )
+
+
+@spread
+def watch(job_id: JobId, session: Session) -> None:
     """Show a job's progress until it ends, then its result. Ctrl-C leaves the job running.
 
-    Example: khot watch 6f0c1c2ab43e4d0f
+    Example: khot job watch 6f0c1c2ab43e4d0f
     """
-    with connect(address, token, tls, ca) as client:
-        _watch(client, client.job(job_id))
+    with session.connect() as client:
+        following.job(session, client.job(job_id))
 
 
-def status(
-    job_id: JobId, address: Address = None, token: Token = None, tls: Tls = False, ca: Ca = None
-) -> None:
-    """Show a job as it is now.
+def _told(session: Session, status: JobStatus) -> None:
+    if session.as_json:
+        print_json(status)
+    else:
+        typer.echo(f"{status.id} {status.state.lower()}")
 
-    Example: khot status 6f0c1c2ab43e4d0f
+
+@spread
+def cancel(job_id: JobId, session: Session) -> None:
+    """Ask a job to end. It may succeed first; asking again changes nothing.
+
+    Example: khot job cancel 6f0c1c2ab43e4d0f
     """
-    with connect(address, token, tls, ca) as client:
-        job = client.job(job_id).status()
-    console = Console()
-    table = Table(show_header=False, box=None)
-    table.add_row("job", job.id)
-    table.add_row("what", repr(job.spec))
-    table.add_row("state", job.state)
-    table.add_row("attempts", str(job.attempts))
-    table.add_row("submitted", f"{job.create_time:%Y-%m-%d %H:%M:%S} UTC")
-    table.add_row("changed", f"{job.update_time:%Y-%m-%d %H:%M:%S} UTC")
-    if job.failure:
-        table.add_row("failure", f"{job.failure.kind}: {job.failure.message}")
-    console.print(table)
-    if job.result:
-        console.print(describe(job.result))
+    with session.connect() as client:
+        _told(session, client.job(job_id).cancel())
 
 
-def _watch(client: Client, job: Job) -> None:
-    console = Console()
-    try:
-        show_progress(console, job.watch())
-        result = job.wait()
-    except KeyboardInterrupt:
-        where = "" if client.address == DEFAULT_ADDRESS else f" --address {client.address}"
-        typer.echo(f"\nThe job goes on. Watch it again with: khot watch {job.id}{where}", err=True)
-        raise typer.Exit(DETACHED) from None
-    console.print(describe(result))
+@spread
+def pause(job_id: JobId, session: Session) -> None:
+    """Stop a job at a checkpoint, until `khot job resume`.
+
+    Example: khot job pause 6f0c1c2ab43e4d0f
+    """
+    with session.connect() as client:
+        _told(session, client.job(job_id).pause())
+
+
+@spread
+def resume(job_id: JobId, session: Session) -> None:
+    """Queue a paused job again.
+
+    Example: khot job resume 6f0c1c2ab43e4d0f
+    """
+    with session.connect() as client:
+        _told(session, client.job(job_id).resume())
+
+
+@spread
+def retry(job_id: JobId, session: Session) -> None:
+    """Queue a failed or cancelled job again, from its last checkpoint.
+
+    Example: khot job retry 6f0c1c2ab43e4d0f
+    """
+    with session.connect() as client:
+        _told(session, client.job(job_id).retry())

@@ -1,77 +1,71 @@
-"""How a job looks in a terminal: a bar while it runs, and the chosen features at its end.
+"""How what was learned looks in a terminal: the chosen features, the use of units, and numbers."""
 
-Where the output is no terminal, progress is a line for each state and each evaluation.
-"""
-
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
-from rich.console import Console, Group, RenderableType
+from numpy.typing import NDArray
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.panel import Panel
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bar
 from rich.text import Text
 
-from khot_client.values import Event, FeatureSelectionResult, StateChanged
+from khot_client.cli.progress import number, words
+from khot_client.specs import FeatureSelectionResult, Result
 
 COLD, HOT = np.array([70, 80, 190]), np.array([255, 200, 60])
 LONGEST_BAR = 30
+SHADES = " ░▒▓█"
 
 
-def show_progress(console: Console, events: Iterable[Event]) -> None:
-    """Show the events of a job as they come."""
-    if console.is_terminal:
-        _live(console, events)
-    else:
-        _lines(console, events)
+@dataclass(frozen=True)
+class Framed:
+    """A picture with a title: in a frame on a terminal, bare elsewhere."""
+
+    title: str
+    picture: Text
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        """Yield it as the console takes it."""
+        del options
+        if console.is_terminal:
+            yield Panel(self.picture, title=self.title, expand=False, padding=(0, 1))
+        else:
+            yield Text(self.title)
+            yield self.picture
 
 
-def _live(console: Console, events: Iterable[Event]) -> None:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[metrics]}"),
-    )
-    seen: dict[str, float] = {}  # accuracy comes less often than loss, and stays
-    with Bar(*columns, console=console) as bar:
-        task = bar.add_task("queued", total=None, metrics="")
-        for event in events:
-            if isinstance(event, StateChanged):
-                bar.update(task, description=event.state.lower())
-                if event.message:
-                    console.print(event.message)
-                continue
-            seen |= event.metrics
-            done, total = event.step, event.total_steps
-            bar.update(task, completed=done, total=total, metrics=_metrics(seen))
+@dataclass(frozen=True)
+class Described:
+    """A result: its picture, and how well it does."""
+
+    result: Result
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        """Yield it as the console takes it."""
+        del console, options
+        result = self.result
+        lines = [_scored("test", result.test)]
+        if isinstance(result, FeatureSelectionResult):
+            of = f"{len(result.features)} of {len(result.scores)} features"
+            yield Framed(of, picture(result))
+            lines += [_scored(f"{name} features", m) for name, m in result.references.items()]
+        else:
+            latents, n = result.usage.shape
+            yield Framed(f"use of {latents} x {n} units", heat_map(result.usage))
+        yield Text("\n".join([*lines, *result.warnings]))
 
 
-def _lines(console: Console, events: Iterable[Event]) -> None:
-    for event in events:
-        if isinstance(event, StateChanged):
-            said = f": {event.message}" if event.message else ""
-            console.out(f"{event.state.lower()}{said}")
-        elif "test_accuracy" in event.metrics:
-            console.out(f"step {event.step}/{event.total_steps}  {_metrics(event.metrics)}")
+def describe(result: Result) -> RenderableType:
+    """What was learned: the chosen features as a picture, and how well they do."""
+    return Described(result)
 
 
-def _metrics(metrics: Mapping[str, float]) -> str:
-    shown = []
-    if "loss" in metrics:
-        shown.append(f"loss {metrics['loss']:.3f}")
-    if "test_accuracy" in metrics:
-        shown.append(f"test accuracy {metrics['test_accuracy']:.1%}")
-    return "  ".join(shown)
-
-
-def describe(result: FeatureSelectionResult) -> RenderableType:
-    """The chosen features as a picture, and how well they do."""
-    of = f"{len(result.features)} of {len(result.scores)} features"
-    panel = Panel(picture(result), title=of, expand=False, padding=(0, 1))
-    numbers = f"test accuracy {result.test_accuracy:.1%}, test loss {result.test_loss:.3f}"
-    return Group(panel, Text(numbers))
+def _scored(who: str, metrics: Mapping[str, float]) -> str:
+    return f"{who}: " + ", ".join(f"{words(n)} {number(n, v)}" for n, v in metrics.items())
 
 
 def picture(result: FeatureSelectionResult) -> Text:
@@ -79,15 +73,23 @@ def picture(result: FeatureSelectionResult) -> Text:
     strengths = _strengths(result)
     if len(result.feature_shape) == 2:
         return _grid(result.feature_shape, strengths)
-    width = len(str(len(result.scores) - 1))
-    text = Text()
-    for index, strength in strengths.items():
+    names = result.names or tuple(map(str, strengths))
+    width = max(map(len, names), default=0)
+    lines = []
+    for name, (index, strength) in zip(names, strengths.items(), strict=True):
         bar = "█" * (1 + round(strength * (LONGEST_BAR - 1)))
-        text.append(f"{index:>{width}} ")
-        text.append(bar, _colour(strength))
-        text.append(f" {result.scores[index]:.3f}\n")
-    text.rstrip()
-    return text
+        score = f" {result.scores[index]:.3f}"
+        lines.append(Text.assemble(f"{name:>{width}} ", (bar, _colour(strength)), score))
+    return Text("\n").join(lines)
+
+
+def heat_map(values: NDArray[np.float64]) -> Text:
+    """Values in [0, 1] as cells, a row a line."""
+    rows = []
+    for row in np.nan_to_num(np.clip(values, 0.0, 1.0)).tolist():
+        cells = [(SHADES[round(v * (len(SHADES) - 1))] * 2, _colour(v)) for v in row]
+        rows.append(Text.assemble(*cells))
+    return Text("\n").join(rows)
 
 
 def _grid(shape: tuple[int, ...], strengths: Mapping[int, float]) -> Text:
@@ -106,6 +108,8 @@ def _grid(shape: tuple[int, ...], strengths: Mapping[int, float]) -> Text:
 def _strengths(result: FeatureSelectionResult) -> dict[int, float]:
     """The chosen features, with their scores brought to [0, 1] among themselves."""
     chosen = result.scores[result.features]
+    if not len(chosen):
+        return {}
     span = float(np.ptp(chosen)) or 1.0
     scaled = (chosen - chosen.min()) / span
     return dict(zip(result.features.tolist(), scaled.tolist(), strict=True))

@@ -4,15 +4,15 @@ Output is plain numbers, one row a line, so that it can be piped on.
 """
 
 import sys
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import numpy as np
 import typer
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.table import Table
 
-from khot_client.cli.options import Address, Ca, Tls, Token, connect
+from khot_client.cli.options import Session, spread
+from khot_client.cli.output import print_json, print_table, words
 from khot_client.errors import InvalidRequest
 from khot_client.values import DESIGN, RELAXATION
 
@@ -31,20 +31,21 @@ Tau = Annotated[float, typer.Option(help="Temperature above 0.")]
 Operator = Annotated[str, typer.Option(help="See `khot operators`.")]
 
 
+@spread
 def sample(
-    k: Annotated[int, typer.Option("-k", help="How many to choose.")],
+    k: Annotated[int, typer.Option("-k", "--k", help="How many to choose.")],
+    session: Session,
     scores: Scores = None,
     n: N = None,
     tau: Tau = 1.0,
     operator: Operator = DESIGN,
+    num_samples: Annotated[
+        int | None, typer.Option(min=1, help="Draws of each row.", show_default="1")
+    ] = None,
     seed: Annotated[
         int | None,
         typer.Option(help="For the same masks again; else one is drawn.", show_default=False),
     ] = None,
-    address: Address = None,
-    token: Token = None,
-    tls: Tls = False,
-    ca: Ca = None,
 ) -> None:
     """Draw hard k-hot masks: one row a line, k ones in each.
 
@@ -53,48 +54,69 @@ def sample(
     Example: khot sample -k 2 --seed 7 -- 2.0 1.0 0.5 -1.0
     """
     x = _rows(scores, n)
-    with connect(address, token, tls, ca) as client:
-        drawn = client.sample(x, k, tau=tau, operator=operator, seed=seed)
-    _print(drawn.z.astype(np.int64), "d")
+    with session.connect() as client:
+        drawn = client.sample(x, k, tau=tau, operator=operator, seed=seed, num_samples=num_samples)
+    if session.as_json:
+        print_json({"z": _whole(drawn.z), "seed": drawn.seed})
+        return
+    _print(_whole(drawn.z))
     if seed is None:  # beside the masks, not among them
         typer.echo(f"seed {drawn.seed}", err=True)
 
 
+@spread
 def relax(
-    k: Annotated[float, typer.Option("-k", help="How many to choose; may be fractional.")],
+    k: Annotated[float, typer.Option("-k", "--k", help="How many to choose; may be fractional.")],
+    session: Session,
     scores: Scores = None,
     n: N = None,
     tau: Tau = 1.0,
     operator: Operator = RELAXATION,
-    address: Address = None,
-    token: Token = None,
-    tls: Tls = False,
-    ca: Ca = None,
 ) -> None:
     """Show soft k-hot vectors: one row a line, summing to k.
 
     Example: khot relax -k 2 --tau 0.5 -- 2.0 1.0 0.0 -1.0
     """
     x = _rows(scores, n)
-    with connect(address, token, tls, ca) as client:
+    with session.connect() as client:
         soft = client.relax(x, k, tau=tau, operator=operator)
-    _print(soft.p, ".6f")
+    if session.as_json:
+        print_json({"p": soft.p})
+    else:
+        _print(soft.p)
 
 
+@spread
 def operators(
-    address: Address = None, token: Token = None, tls: Tls = False, ca: Ca = None
+    session: Session,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            help="relaxation, design or estimator.",
+            show_default="all",
+            autocompletion=lambda: ["relaxation", "design", "estimator"],
+        ),
+    ] = None,
 ) -> None:
     """List the operators of the server, with what each promises.
 
-    Example: khot operators
+    Example: khot operators --kind design
     """
-    with connect(address, token, tls, ca) as client:
-        rows = client.operators()
-    table = Table("operator", "kind", "what it returns", "promises", show_lines=True)
-    for row in rows:
-        promises = (f"{name}: {value}" for name, value in sorted(row.properties.items()) if value)
-        table.add_row(row.name, row.kind, row.summary, "\n".join(promises))
-    Console().print(table)
+    with session.connect() as client:
+        rows = [row for row in client.list_operators() if kind in (None, row.kind)]
+    if session.as_json:
+        print_json(rows)
+        return
+    header = ("operator", "kind", "what it returns", "promises")
+    print_table(header, [(r.name, r.kind, r.summary, _promises(r.properties)) for r in rows])
+
+
+def _promises(properties: Mapping[str, str]) -> str:
+    """What is true of an operator, then what has a value; what is not true goes unsaid."""
+    kept = {name: value for name, value in properties.items() if value not in ("", "false")}
+    true = [name for name, value in kept.items() if value == "true"]
+    rest = {name: value for name, value in kept.items() if name not in true}
+    return ", ".join([*true, *([words(rest)] if rest else [])])
 
 
 def _rows(scores: list[float] | None, n: int | None) -> NDArray[np.float64]:
@@ -105,11 +127,11 @@ def _rows(scores: list[float] | None, n: int | None) -> NDArray[np.float64]:
         return np.zeros(n)
     if scores:
         return np.array(scores)
-    if sys.stdin.isatty():
+    lines = [] if sys.stdin.isatty() else [line.split() for line in sys.stdin if line.strip()]
+    if not lines:
         raise InvalidRequest(
             "scores: must be given as --n 10, as arguments after --, or on standard input; got none"
         )
-    lines = [line.split() for line in sys.stdin if line.strip()]
     try:
         return np.array(lines, np.float64)
     except ValueError:
@@ -118,6 +140,12 @@ def _rows(scores: list[float] | None, n: int | None) -> NDArray[np.float64]:
         ) from None
 
 
-def _print(rows: NDArray[np.generic], form: str) -> None:
-    for row in np.atleast_2d(rows):
+def _whole(drawn: NDArray[Any]) -> NDArray[Any]:
+    """Masks as 0 and 1; the relaxed draws of an estimator as they are."""
+    return drawn.astype(np.int64) if drawn.dtype == bool else drawn
+
+
+def _print(rows: NDArray[Any]) -> None:
+    form = "d" if rows.dtype.kind == "i" else ".6f"
+    for row in rows.reshape(-1, rows.shape[-1]):
         typer.echo(" ".join(format(value, form) for value in row.tolist()))

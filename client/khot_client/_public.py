@@ -1,0 +1,125 @@
+"""All that `khot_client` offers by its own name."""
+
+from importlib.metadata import version as _version
+
+from khot_client.aio import AsyncClient
+from khot_client.aio_jobs import AsyncGroup, AsyncJob
+from khot_client.aio_streams import AsyncStream
+from khot_client.client import Client
+from khot_client.data_values import Column, Dataset
+from khot_client.errors import (
+    AlreadyExists,
+    BadSettings,
+    Cancelled,
+    DeadlineExceeded,
+    InvalidRequest,
+    JobFailed,
+    KhotError,
+    NotFound,
+    Overloaded,
+    PermissionDenied,
+    RequestError,
+    ServerError,
+    TlsFailed,
+    TooLarge,
+    TransferFailed,
+    Unauthenticated,
+    Unavailable,
+    VersionMismatch,
+)
+from khot_client.job_values import (
+    Artifact,
+    Attempt,
+    Event,
+    Failure,
+    FailureKind,
+    GroupRow,
+    GroupStatus,
+    JobState,
+    JobStatus,
+    Progress,
+    Series,
+    Spread,
+    StateChanged,
+)
+from khot_client.jobs import Group, Job
+from khot_client.specs import (
+    FeatureSelection,
+    FeatureSelectionResult,
+    Result,
+    Spec,
+    Vae,
+    VaeResult,
+)
+from khot_client.streams import Stream
+from khot_client.values import (
+    Diagnostics,
+    Gradients,
+    Operator,
+    Relaxed,
+    RelaxItem,
+    Sample,
+    SampleItem,
+    ServerInfo,
+)
+
+__version__ = _version("khot")
+
+__all__ = [
+    "AlreadyExists",
+    "Artifact",
+    "AsyncClient",
+    "AsyncGroup",
+    "AsyncJob",
+    "AsyncStream",
+    "Attempt",
+    "BadSettings",
+    "Cancelled",
+    "Client",
+    "Column",
+    "Dataset",
+    "DeadlineExceeded",
+    "Diagnostics",
+    "Event",
+    "Failure",
+    "FailureKind",
+    "FeatureSelection",
+    "FeatureSelectionResult",
+    "Gradients",
+    "Group",
+    "GroupRow",
+    "GroupStatus",
+    "InvalidRequest",
+    "Job",
+    "JobFailed",
+    "JobState",
+    "JobStatus",
+    "KhotError",
+    "NotFound",
+    "Operator",
+    "Overloaded",
+    "PermissionDenied",
+    "Progress",
+    "RelaxItem",
+    "Relaxed",
+    "RequestError",
+    "Result",
+    "Sample",
+    "SampleItem",
+    "Series",
+    "ServerError",
+    "ServerInfo",
+    "Spec",
+    "Spread",
+    "StateChanged",
+    "Stream",
+    "TlsFailed",
+    "TooLarge",
+    "TransferFailed",
+    "Unauthenticated",
+    "Unavailable",
+    "Vae",
+    "VaeResult",
+    "VersionMismatch",
+    "__version__",
+]

@@ -1,0 +1,100 @@
+"""What becomes of an error: one line on stderr, and an exit code of one table."""
+
+import os
+import re
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+from khot_client.errors import (
+    BadSettings,
+    DeadlineExceeded,
+    JobFailed,
+    KhotError,
+    NotFound,
+    Overloaded,
+    PermissionDenied,
+    TlsFailed,
+    Unauthenticated,
+    Unavailable,
+)
+
+OK, FAILED, USAGE, JOB_FAILED, NOT_FOUND, NO_SERVER, NOT_TRUSTED, STOPPED = 0, 1, 2, 3, 4, 5, 6, 130
+
+MEANINGS = {
+    OK: "it went well",
+    FAILED: "it was refused, or failed; of `khot status`: the server is there and does not serve",
+    USAGE: "the command, a setting or a file cannot be meant so",
+    JOB_FAILED: "the job failed or was cancelled",
+    NOT_FOUND: "there is no such job, data set or file for this token",
+    NO_SERVER: "no server answers in time, or it has too much to do: later it may",
+    NOT_TRUSTED: "the token or a certificate is not accepted",
+    STOPPED: "Ctrl-C",
+}
+# All other errors are FAILED.
+EXIT_CODES: dict[type[KhotError], int] = {
+    BadSettings: USAGE,
+    JobFailed: JOB_FAILED,
+    NotFound: NOT_FOUND,
+    Unavailable: NO_SERVER,
+    Overloaded: NO_SERVER,
+    DeadlineExceeded: NO_SERVER,
+    TlsFailed: NOT_TRUSTED,
+    Unauthenticated: NOT_TRUSTED,
+    PermissionDenied: NOT_TRUSTED,
+}
+# What to do, where the advice of the exception is for programs.
+ADVICE: dict[type[KhotError], str] = {
+    Unavailable: "Check --address and --tls; `khot up` starts a server on this machine.",
+    DeadlineExceeded: "Allow more time with --timeout, or ask for less at once.",
+    Unauthenticated: "Set KHOT_TOKEN or a profile; `khot token new` makes a token.",
+    TlsFailed: "Check --tls and --ca, and the dates and names of the certificates; "
+    "whoever runs the server can renew its own.",
+}
+_ONLY_ITEM = re.compile(r"^items\[0\](\.|: )")  # a command sends one: the rest says what is meant
+DEBUG = "khot.debug"  # among what the contexts of a command line share
+
+
+@contextmanager
+def told(context: typer.Context) -> Iterator[None]:
+    """Tell of an error in one line, and exit with its code; with --debug, the traceback first."""
+    try:
+        yield
+        sys.stdout.flush()  # here, where a full disk can still be told
+    except KhotError as error:
+        code = EXIT_CODES.get(type(error), FAILED)
+        _tell(context, in_words(error), code)
+    except (KeyboardInterrupt, typer.Abort) as stopped:
+        _tell(context, str(stopped) or "stopped by Ctrl-C", STOPPED)
+    except BrokenPipeError:
+        _drop_output()  # whoever read it has read enough, as `head` does
+        raise typer.Exit(FAILED) from None
+    except OSError as error:
+        _drop_output()
+        where = f"{error.filename}: " if error.filename else ""
+        _tell(context, f"{where}{error.strerror or error}", FAILED)
+
+
+def _drop_output() -> None:
+    """Let go of what could not be written, so that it does not fail again at the exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def in_words(error: KhotError) -> str:
+    """What happened and what to do, for somebody at a shell."""
+    advice = ADVICE.get(type(error))
+    text = f"{error.message.rstrip('.')}. {advice}" if advice else str(error)
+    return _ONLY_ITEM.sub("", text)
+
+
+def _tell(context: typer.Context, message: str, code: int) -> None:
+    if context.meta.get(DEBUG):
+        traceback.print_exc()
+    typer.echo(f"khot: {' '.join(message.split())}", err=True)
+    raise typer.Exit(code) from None
