@@ -83,10 +83,11 @@ test-wheel: install  ## Build the wheel, with and without a compiler, and use it
 
 bench: install  ## Run the benchmarks; tables here, CSV in tests/bench/results.
 	@for file in tests/bench/bench_*.py; do $(BIN)/python "$$file" --out tests/bench/results; done
+	@for file in tests/bench/load_jobs.py tests/bench/load_metrics.py tests/bench/load_selection.py tests/bench/load_training.py; do $(BIN)/python "$$file" --out tests/bench/results; done
 	@$(BIN)/python tests/bench/load_grpc.py --out tests/bench/results --picture tests/pictures/serving.svg
 
 bench-smoke: install  ## Run every benchmark at tiny sizes.
-	@for file in tests/bench/bench_*.py tests/bench/load_grpc.py; do $(BIN)/python "$$file" --smoke; done
+	@for file in tests/bench/bench_*.py tests/bench/load_grpc.py tests/bench/load_jobs.py tests/bench/load_metrics.py tests/bench/load_selection.py tests/bench/load_training.py; do $(BIN)/python "$$file" --smoke; done
 
 check: lint types proto-check test test-wheel  ## All that must pass before a commit.
 

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,11 +20,11 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
 
 # Where real servers are started.
-STARTS_SERVERS = ("server", "client", "e2e")
+STARTS_SERVERS = ("server", "client", "e2e", "deploy")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect, rather than skip, tests for a device that this machine does not have.
+    """Deselect, rather than skip, tests for a device or data that this machine does not have.
 
     Tests with servers come first, and what is short is left to fill the gaps at the end. Those
     of a file that share one server share one process.
@@ -32,16 +33,38 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if starts_servers(item) and "server" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group(str(item.path)))
     items.sort(key=starts_servers, reverse=True)
-    if torch.cuda.is_available():
-        return
-    gpu = [item for item in items if item.get_closest_marker("gpu")]
-    if gpu:
-        config.hook.pytest_deselected(items=gpu)
-        items[:] = [item for item in items if item not in gpu]
+    here = {"gpu": torch.cuda.is_available(), "data": "KHOT_DATA_DIR" in os.environ}
+    lacking = {name for name, there in here.items() if not there}
+    left_out = [item for item in items if lacking & {mark.name for mark in item.iter_markers()}]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
 
 
 def starts_servers(item: pytest.Item) -> bool:
     return item.path.relative_to(TESTS).parts[0] in STARTS_SERVERS
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give a process all cases of a function, where those are short.
+
+    So what they share is made once, and there are fewer parts: with thousands of them the
+    scheduler, which looks through all at every test, would need as long as many of the tests.
+    """
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadGroupScheduling
+
+    class ByFunction(LoadGroupScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            scope = super()._split_scope(nodeid)
+            file, _, _ = nodeid.partition("::")
+            if scope != nodeid or not {*Path(file).parts}.isdisjoint(STARTS_SERVERS):
+                return scope
+            return nodeid.partition("[")[0]
+
+    return ByFunction(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

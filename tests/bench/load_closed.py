@@ -19,7 +19,6 @@ from load_targets import Counted, Ours, Target, Trickle, relax_request, reply_si
 from load_watch import Meter, Patience, Usage
 
 import khot
-from khot_proto.v1 import khot_service_pb2 as pb
 
 METHOD = "Relax"
 FEWEST = 3  # quiet rounds, or all count
@@ -216,11 +215,6 @@ def in_process_s(case: Case) -> float:
             khot.sigmoid_topk(x, case.k)
             times.append(time.perf_counter() - start)
     return statistics.median(times)
-
-
-def has_stream() -> bool:
-    """Whether KHotService has the RPC."""
-    return "Stream" in pb.DESCRIPTOR.services_by_name["KHotService"].methods_by_name
 
 
 def compare_stream(ours: Ours, effort: Effort) -> tuple[Must, list[Side]]:

@@ -36,13 +36,9 @@ def same_columns(rows: Sequence[Mapping[str, object]]) -> list[dict[str, object]
     return [{name: row.get(name, "") for name in names} for row in rows]
 
 
-def show(
-    name: str, rows: Sequence[Mapping[str, object]], out: Path | None, *, missing: str = ""
-) -> None:
+def show(name: str, rows: Sequence[Mapping[str, object]], out: Path | None) -> None:
     if rows:
         harness.report(name, same_columns(rows), out)
-    if missing:
-        print(missing)
 
 
 def show_musts(name: str, musts: Sequence[Must], out: Path | None) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 REFUSED = "RESOURCE_EXHAUSTED"
+GROWTH = 1.5  # of the latency, from the first third to the last, where nothing piles up
 PREFIX = 5  # bytes of gRPC before a message: not compressed, and its length
 
 
@@ -104,11 +105,11 @@ def split(calls: Iterable[Call], phases: Sequence[Phase]) -> list[list[Call]]:
     return parts
 
 
-def sustained(calls: Sequence[Call], growth: float = 2.0) -> bool:
+def sustained(calls: Sequence[Call], growth: float = GROWTH) -> bool:
     """Whether an open loop of one phase was kept up with: none failed, and those of its last third
     did not take much longer than those of its first, so nothing had piled up.
     """
-    third = len(calls) // 3
+    third = max(1, len(calls) // 3)
     in_order = sorted(calls, key=lambda call: call.at)
     first, last = (
         statistics.median(call.latency_s for call in part)

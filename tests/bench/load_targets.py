@@ -126,7 +126,7 @@ class Ours:
         return rows_served(self._metrics())
 
     def _metrics(self) -> str:
-        with urllib.request.urlopen(self._server.metrics_url, timeout=CALL_S) as page:
+        with urllib.request.urlopen(f"{self._server.metrics_url}/metrics", timeout=CALL_S) as page:
             text: str = page.read().decode()
         return text
 

@@ -279,6 +279,7 @@ def test_load_benchmark_runs(tmp_path, monkeypatch):
     assert all(row["commit"] and row["must"] for row in tables["load_musts"])
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("servers")
 def test_profile_runs(capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", [str(HERE / "load_grpc.py"), "--smoke", "--profile"])
@@ -286,3 +287,15 @@ def test_profile_runs(capsys, monkeypatch):
     runpy.run_path(str(HERE / "load_grpc.py"), run_name="__main__")
     shown = capsys.readouterr().out
     assert "load_profile_api" in shown and "load_profile_engine" in shown
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)  # two API processes and their engines load
+@pytest.mark.xdist_group("servers")
+def test_metrics_benchmark_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["load_metrics.py", "--smoke", "--out", str(tmp_path)])
+    monkeypatch.syspath_prepend(str(HERE))
+    runpy.run_path(str(HERE / "load_metrics.py"), run_name="__main__")
+    with (tmp_path / "metrics.csv").open() as lines:
+        (row,) = csv.DictReader(lines)
+    assert float(row["ratio"]) > 0 and row["series"] == row["series_10_jobs_later"]

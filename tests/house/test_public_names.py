@@ -19,6 +19,7 @@ PACKAGES = [
 @pytest.mark.parametrize("name", PACKAGES)
 def test_all_names_what_is_public(name):
     package = importlib.import_module(name)
+    assert package.__all__, "and now all of it is loaded"
     public = {
         member
         for member, value in vars(package).items()

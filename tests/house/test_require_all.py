@@ -1,13 +1,11 @@
 """KHOT_REQUIRE_ALL=1 turns what was skipped for a missing part into a failure."""
 
-import os
-import re
-import subprocess
-import sys
 from pathlib import Path
 
+import pytest
 import torch
 
+pytest_plugins = ["pytester"]  # runs pytest inside this process, which has torch loaded
 TESTS = Path(__file__).parents[1]
 FILES = {
     "test_all_of_it.py": """
@@ -35,42 +33,33 @@ def test_here(): pass
 REST = {"passed": 2} if torch.cuda.is_available() else {"passed": 1, "deselected": 1}
 
 
-def run(tmp_path: Path, required: str) -> tuple[int, str, dict[str, int]]:
-    """The exit code, the output, and what its closing line counts."""
-    (tmp_path / "conftest.py").write_text((TESTS / "conftest.py").read_text())
+@pytest.fixture
+def run(pytester, monkeypatch):
+    """The exit code, the output, and how many tests ended in which way."""
+    pytester.makeconftest((TESTS / "conftest.py").read_text())
+    pytester.makeini("[pytest]\nmarkers = gpu: needs one")
     for name, source in FILES.items():
-        (tmp_path / name).write_text(source)
-    options = (
-        "-q",
-        "-rs",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:warnings",
-        "--continue-on-collection-errors",
-    )
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, str(tmp_path)],
-        cwd=tmp_path,
-        env=os.environ | {"KHOT_REQUIRE_ALL": required},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    counts = re.findall(r"(\d+) (\w+)", done.stdout.strip().splitlines()[-1].partition(" in ")[0])
-    return done.returncode, done.stdout, {what: int(number) for number, what in counts}
+        pytester.path.joinpath(name).write_text(source)
+
+    def run(required: str) -> tuple[int, str, dict[str, int]]:
+        monkeypatch.setenv("KHOT_REQUIRE_ALL", required)
+        options = ("-rs", "-p", "no:cacheprovider", "--continue-on-collection-errors")
+        done = pytester.runpytest_inprocess(*options)
+        return done.ret, done.stdout.str(), done.parseoutcomes()
+
+    return run
 
 
-def test_a_skip_fails_where_everything_is_required(tmp_path):
+def test_a_skip_fails_where_everything_is_required(run):
     """But an expected failure does not, and tests for a GPU are not there without one."""
-    code, out, counts = run(tmp_path, "1")
+    code, out, counts = run("1")
     assert code == 1
     assert counts == {"failed": 1, "errors": 2, "xfailed": 1, **REST}, out
     assert out.count("nothing may be missing; got: ") == 3
     assert all(part in out for part in ("no grafana", "no prometheus", "no postgres"))
 
 
-def test_a_skip_is_a_skip_elsewhere(tmp_path):
-    code, out, counts = run(tmp_path, "0")
+def test_a_skip_is_a_skip_elsewhere(run):
+    code, out, counts = run("0")
     assert code == 0
     assert counts == {"skipped": 3, "xfailed": 1, **REST}, out
