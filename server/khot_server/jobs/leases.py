@@ -35,6 +35,9 @@ from khot_server.jobs.spec import spec_from_json
 from khot_server.jobs.states import AFTER_STOP, INFRASTRUCTURE, FailureKind, JobState
 
 MAX_BACKOFF_S = 60.0
+# How much a lost attempt speaks against its job. One that died with its runner is rarely to
+# blame; but a job that takes all of its machine down, by its memory say, must end one day.
+DIED_ALONE, DIED_WITH_RUNNER = 4, 1
 
 
 class Leases:
@@ -44,7 +47,8 @@ class Leases:
 
     Args:
         clock: seconds since 1970.
-        max_lost_attempts: with that many lost without a checkpoint between, a job has failed.
+        max_lost_attempts: with that many lost without a checkpoint between, a job has failed; one
+            that was lost with its runner counts a quarter.
         backoff_s: how long a job waits after the first lost attempt, and twice that after each.
     """
 
@@ -139,7 +143,7 @@ class Leases:
     def checkpointed(self, token: str, path: str, step: int) -> None:
         """Make the next attempt go on from `path`, a file that is durable already."""
         with self._held(token) as change:
-            change.write(checkpoint=path, checkpoint_step=step, lost_attempts=0)
+            change.write(checkpoint=path, checkpoint_step=step, lost_attempts=0, blame=0)
             _attempt(change, last_step=step)
 
     # How an attempt ends. `checkpoints_s`: what it took to write those of which no event has told.
@@ -217,7 +221,7 @@ class Leases:
                 row = connection.execute(still).first()
                 if row is not None:
                     change = Change(connection, row, self._clock())
-                    self._lose(change, FailureKind.WORKER_LOST, message)
+                    self._lose(change, FailureKind.WORKER_LOST, message, blame=DIED_WITH_RUNNER)
                     given += 1
         return given
 
@@ -235,15 +239,18 @@ class Leases:
         kind: FailureKind,
         message: str,
         checkpoints_s: Sequence[float] = (),
+        *,
+        blame: int = DIED_ALONE,
     ) -> None:
-        lost = change.row.lost_attempts + 1
-        if change.state is JobState.RUNNING and lost >= self._max_lost_attempts:
+        lost, blamed = change.row.lost_attempts + 1, change.row.blame + blame
+        counts = {"lost_attempts": lost, "blame": blamed}
+        if change.state is JobState.RUNNING and blamed >= DIED_ALONE * self._max_lost_attempts:
             message = f"{lost} attempts were lost; the last: {message}"
-            failed = {"failure_kind": kind, "failure_message": message, "lost_attempts": lost}
+            failed = {"failure_kind": kind, "failure_message": message, **counts}
             change.end_attempt(JobState.FAILED, message, checkpoints_s, "LOST", **failed)
             return
         wait_s = min(self._backoff_s * 2.0 ** (lost - 1), MAX_BACKOFF_S)
-        later = {"lost_attempts": lost, "not_before": change.now + wait_s}
+        later = {"not_before": change.now + wait_s, **counts}
         after = AFTER_STOP[change.state]
         change.end_attempt(after, message, checkpoints_s, "LOST", **later)
 

@@ -50,7 +50,8 @@ jobs = Table(
     Column("failure_message", Text, nullable=False),
     Column("result", Text),
     Column("attempts", Integer, nullable=False),
-    Column("lost_attempts", Integer, nullable=False),
+    Column("lost_attempts", Integer, nullable=False),  # since the last checkpoint
+    Column("blame", Integer, nullable=False),  # how much these speak against the job
     Column("last_sequence", Integer, nullable=False),
     Column("checkpoint", Text),
     Column("checkpoint_step", Integer),

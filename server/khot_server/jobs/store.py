@@ -175,6 +175,7 @@ class JobStore:
             failure_message="",
             attempts=0,
             lost_attempts=0,
+            blame=0,
             last_sequence=1,
             not_before=0.0,
             create_time=now,
@@ -316,7 +317,7 @@ class JobStore:
         with self._changing(tenant, job_id) as change:
             if change.state not in (JobState.FAILED, JobState.CANCELLED):
                 raise _illegal(change, "FAILED or CANCELLED", "to be tried again")
-            anew = {"failure_kind": None, "failure_message": "", "lost_attempts": 0}
+            anew = {"failure_kind": None, "failure_message": "", "lost_attempts": 0, "blame": 0}
             change.transition(JobState.QUEUED, "tried again", run_s=0.0, not_before=0.0, **anew)
         return self.get(tenant, job_id)
 

@@ -125,21 +125,35 @@ def test_a_lease_that_is_over_gives_the_job_back(store, spec, clock, tmp_path):
     assert store.leases.expire(LEASE_S) == 0
 
 
-@pytest.mark.parametrize("how", ["lost", "expired"])
-def test_too_many_lost_attempts_fail_the_job(store, spec, clock, how):
+LOSSES = {
+    "attempt": lambda leases, token: leases.lost(token, "killed by signal 9"),
+    "runner": lambda leases, token: leases.abandon("runner"),
+}
+
+
+@pytest.mark.parametrize(("who", "allowed"), [("attempt", 3), ("runner", 12)])
+def test_too_many_lost_attempts_fail_the_job(store, spec, who, allowed):
     job = store.submit("a", "r1", spec)
-    for attempt in (1, 2, 3):
+    for attempt in range(1, allowed + 1):
         assert store.get("a", job.id).state is JobState.QUEUED
         claim = store.leases.claim("runner", LEASE_S)
         assert claim.attempt == attempt
-        if how == "lost":
-            store.leases.lost(claim.token, "killed by signal 9")
-        else:
-            clock.now += LEASE_S + 1
-            store.leases.expire(LEASE_S)
+        LOSSES[who](store.leases, claim.token)
     ended = store.get("a", job.id)
     assert (ended.state, ended.failure_kind) == (JobState.FAILED, FailureKind.WORKER_LOST)
-    assert ended.failure_message.startswith("3 attempts were lost; the last: ")
+    assert ended.failure_message.startswith(f"{allowed} attempts were lost; the last: ")
+
+
+def test_the_deaths_of_runners_count_a_quarter_beside_those_of_attempts(store, spec):
+    job = store.submit("a", "r1", spec)
+    for who in ["runner"] * 7 + ["attempt"]:
+        LOSSES[who](store.leases, store.leases.claim("runner", LEASE_S).token)
+    assert store.get("a", job.id).state is JobState.QUEUED
+    LOSSES["runner"](store.leases, store.leases.claim("runner", LEASE_S).token)
+    assert store.get("a", job.id).state is JobState.FAILED
+    assert store.retry("a", job.id).state is JobState.QUEUED
+    LOSSES["runner"](store.leases, store.leases.claim("runner", LEASE_S).token)
+    assert store.get("a", job.id).state is JobState.QUEUED, "a retry begins to count anew"
 
 
 def test_requeueing_charges_nothing(store, spec):

@@ -21,6 +21,7 @@ COLUMNS = (
     ("jobs", sa.Column("progress", sa.Text)),
     ("jobs", sa.Column("not_before", sa.Double, nullable=False, server_default="0")),
     ("jobs", sa.Column("claim_time", sa.Double)),
+    ("jobs", sa.Column("blame", sa.Integer, nullable=False, server_default="0")),
     ("attempts", sa.Column("first_step", sa.Integer, nullable=False, server_default="0")),
     ("attempts", sa.Column("last_step", sa.Integer, nullable=False, server_default="0")),
     ("metrics", sa.Column("epoch", sa.Integer, nullable=False, server_default="0")),
