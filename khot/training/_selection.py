@@ -27,6 +27,7 @@ from khot._checks import refuse
 from khot._solve import Diagnostics
 from khot.estimators import with_losses
 from khot.models.feature_selector import FeatureSelector
+from khot.training._adam import Adam
 from khot.training._batches import Batches, shuffled
 from khot.training._selection_config import FeatureSelectionConfig
 from khot.training.data import Examples, Split
@@ -74,13 +75,11 @@ class Fit(Task):
                 "shapes": [list(part.x.shape) for part in parts],
             },
             model=selector,
-            # one pass over the parameters instead of one for each operation
-            optimizer=torch.optim.Adam(
+            optimizer=Adam(
                 [
                     {"params": selector.network.parameters(), "weight_decay": config.weight_decay},
                     {"params": [selector.logits], "weight_decay": 0.0},
-                ],
-                fused=True,
+                ]
             ),
             epochs=config.epochs_of(len(x)),
             steps_per_epoch=self.batches.per_epoch,

@@ -18,6 +18,7 @@ from khot import _random
 from khot._checks import refuse, work_dtype
 from khot._solve import Diagnostics
 from khot.models.vae import KHotVAE, check_latents
+from khot.training._adam import Adam
 from khot.training._batches import Batches
 from khot.training.data import Split
 from khot.training.loop import PROGRESS_STEPS, Callbacks, Checkpoint, Diverged, Stage, Task, run
@@ -247,8 +248,7 @@ class _Vae(Task):
             who=_WHO,
             identity={"kind": "vae", "config": asdict(config), "shapes": shapes},
             model=self.vae,
-            # one pass over the parameters instead of one for each operation
-            optimizer=torch.optim.Adam(self.vae.parameters(), config.learning_rate, fused=True),
+            optimizer=Adam([{"params": self.vae.parameters(), "lr": config.learning_rate}]),
             epochs=config.epochs,
             steps_per_epoch=self._batches.per_epoch,
             patience=config.patience,
