@@ -7,6 +7,7 @@ command has to be there before gRPC is, to answer a Ctrl-C.
 import os as _os
 import typing as _typing
 from importlib import import_module as _import_module
+from importlib.util import find_spec as _find_spec
 
 # gRPC's core would print every handshake that fails, beside the exception that says so. It reads
 # this when it is imported, and ERROR is what its documentation calls the default.
@@ -21,9 +22,11 @@ else:
     def __getattr__(name: str) -> object:
         """Load all of it, at the first name that is not there yet.
 
-        A module of ours that is asked for before it was imported is such a name too; Python
-        imports it when it hears that there is no attribute.
+        A module of ours that is asked for before it was imported is such a name too. That one
+        comes alone: it is our modules that ask so for each other, while they are being loaded.
         """
+        if _find_spec(f"{__name__}.{name}") is not None:
+            return _import_module(f"{__name__}.{name}")
         public = _import_module("khot_client._public")
         found = {each: getattr(public, each) for each in public.__all__}
         globals().update(found, __all__=public.__all__)

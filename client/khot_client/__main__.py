@@ -4,7 +4,10 @@ import sys
 
 
 def main() -> None:
-    """Run the command line; also while it loads, Ctrl-C is told of in one line."""
+    """Run the command line; also while it loads, Ctrl-C is told of in one line.
+
+    So is a fault of ours: what a user can do about an error is told where it is known.
+    """
     try:
         from khot_client.cli import app
 
@@ -12,6 +15,13 @@ def main() -> None:
     except KeyboardInterrupt:
         print("khot: stopped by Ctrl-C", file=sys.stderr)
         sys.exit(130)
+    except Exception as error:
+        if "--debug" in sys.argv:
+            raise
+        got = " ".join(f"{type(error).__name__}: {error}".split())
+        then = "Run it again with --debug, and report what it shows"
+        print(f"khot: this should not have happened; got {got}. {then}", file=sys.stderr)
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ import grpc
 import grpc.aio
 
 from khot_client.calls import Call
-from khot_client.channel import closed, metadata, methods_of, open_channel
-from khot_client.errors import KhotError, Unavailable, from_rpc_error
+from khot_client.channel import Endpoint, closed, methods_of, open_channel
+from khot_client.errors import KhotError, Unavailable
 from khot_client.operations import list_operators
 from khot_client.settings import Settings
 
@@ -19,17 +19,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class AsyncConnection:
+class AsyncConnection(Endpoint):
     """A channel of grpc.aio, which is `io.Io` as it is.
 
     The channel is opened by the first call, for it belongs to the loop that runs then.
     """
 
     def __init__(self, settings: Settings, timeout_s: float | None) -> None:
-        self.settings, self.timeout_s = settings, timeout_s
-        self._limit = None if timeout_s == float("inf") else timeout_s
-        self.address = settings.address
-        self._metadata = metadata(settings)
+        super().__init__(settings, timeout_s)
         self._channel: Any = None
         self._methods: dict[str, Callable[..., Any]] = {}
         self._closed = False
@@ -103,16 +100,6 @@ class AsyncConnection:
     async def work(self, function: Callable[..., T], *args: Any) -> T:
         """What a function returns that may take long, from a thread."""
         return await asyncio.to_thread(function, *args)
-
-    def limit(self, timeout_s: float | None) -> float | None:
-        """The time limit of a call, as gRPC wants it."""
-        if timeout_s is None:
-            return self._limit
-        return None if timeout_s == float("inf") else timeout_s
-
-    def told(self, error: grpc.RpcError) -> KhotError:
-        """Ours for an error of gRPC."""
-        return from_rpc_error(error, self.address)
 
     async def reason(self, error: grpc.RpcError) -> KhotError:
         """Ours for an error of a call that was being written to.

@@ -1,6 +1,7 @@
 """Many requests in flight on one call, for asyncio: see `streams.py`."""
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
 from copy import copy
@@ -16,6 +17,7 @@ from khot_client.channel import closed
 from khot_client.errors import DeadlineExceeded, InvalidRequest, KhotError, ServerError
 from khot_client.io import as_async
 from khot_client.ledger import Ledger, check_in_flight, unanswered
+from khot_client.messages import invalid
 from khot_client.operations import RELAX, RELAX_VJP, SAMPLE, SAMPLE_VJP, Item, Operation, Outcome
 from khot_client.values import (
     DESIGN,
@@ -40,11 +42,12 @@ class AsyncStream:
     def __init__(self, connection: AsyncConnection, in_flight: int) -> None:
         self._connection, self._limit = connection, check_in_flight(in_flight)
         self._room = asyncio.Semaphore(in_flight)
-        self._writing = asyncio.Lock()  # gRPC takes one message at a time
         self._ledger: Ledger[asyncio.Future[Any]] = Ledger()
+        self._unsent: deque[Any] = deque()
         self._broken: KhotError | None = None
         self._call: Any = None
         self._reader: asyncio.Task[None] | None = None
+        self._writer: asyncio.Task[None] | None = None
 
     async def relax(
         self,
@@ -114,22 +117,19 @@ class AsyncStream:
             InvalidRequest: it cannot be sent.
             KhotError: the stream is broken, or closed.
         """
+        if self._reader is None:
+            raise invalid("stream", "must be in an `async with`", "one that is not")
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         await self._room.acquire()
         try:
             if self._broken is not None:
                 raise copy(self._broken)
-            if self._reader is None:
-                raise closed()
-            message = self._ledger.add(operation, item, priority, future)
+            self._unsent.append(self._ledger.add(operation, item, priority, future))
         except BaseException:
             self._room.release()
             raise
-        try:
-            async with self._writing:
-                await self._call.write(message)
-        except (grpc.RpcError, asyncio.InvalidStateError):
-            await asyncio.wait([self._reader])  # it gives the reason to the future
+        if self._writer is None or self._writer.done():
+            self._writer = asyncio.create_task(self._write())
         return future
 
     async def outcomes(
@@ -177,6 +177,8 @@ class AsyncStream:
     async def close(self) -> None:
         """Wait for all answers, then end the stream."""
         if self._reader is not None:
+            if self._writer is not None:
+                await asyncio.wait([self._writer])
             if self._broken is None:
                 await self._call.done_writing()
             await self._reader
@@ -197,8 +199,19 @@ class AsyncStream:
                 await self.close()
         finally:
             self._call.cancel()
-            if self._reader is not None:
-                await asyncio.wait([self._reader])
+            tasks = [task for task in (self._reader, self._writer) if task is not None]
+            await asyncio.wait(tasks)
+
+    async def _write(self) -> None:
+        """Send what is unsent.
+
+        As a task of its own: gRPC ends the call, which is everybody's, when whoever writes to it
+        is cancelled. What goes wrong here is told by the reader.
+        """
+        over = (grpc.RpcError, asyncio.InvalidStateError, asyncio.CancelledError)
+        with contextlib.suppress(*over):
+            while self._unsent:
+                await self._call.write(self._unsent.popleft())
 
     async def _read(self) -> None:
         broken: KhotError = closed()

@@ -34,5 +34,6 @@ class Call(NamedTuple, Generic[T]):
         """
         try:
             return self.parse(answer)
-        except ValueError as error:  # it contradicts itself, or a later version wrote it
+        # it contradicts itself, or a later version wrote it
+        except (ValueError, OverflowError) as error:
             raise ServerError(f"reply: {error}") from None

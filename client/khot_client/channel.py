@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 
-from khot_client.errors import Cancelled
+from khot_client.errors import BadSettings, Cancelled, KhotError, from_rpc_error
 from khot_client.settings import Settings
 from khot_proto.v1.artifact_service_pb2_grpc import ArtifactServiceStub
 from khot_proto.v1.dataset_service_pb2_grpc import DatasetServiceStub
@@ -69,13 +69,54 @@ _OPTIONS = [
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2000),
 ]
+# A server that is gone without a word (its machine, or the way to it) would hold a watch for
+# ever. So while there are calls, a silent connection is asked, and closed if it does not answer:
+# its calls are UNAVAILABLE then. The server allows to be asked every 10 s.
+ASKED_AFTER_S, ANSWERED_WITHIN_S = 20.0, 20.0
+LONGEST_S = 3.2e7  # a year; gRPC takes much more for no time at all
 
 Metadata = tuple[tuple[str, str], ...]
 
 
+class Endpoint:
+    """What the two kinds of connection have in common.
+
+    Args:
+        settings: where the service is.
+        timeout_s: how long a call may take, retries included; None for no limit.
+
+    Raises:
+        BadSettings: the time is none.
+    """
+
+    def __init__(self, settings: Settings, timeout_s: float | None) -> None:
+        self.settings, self.address = settings, settings.address
+        self._metadata = metadata(settings)
+        self._limit: float | None = None
+        self._limit = self.limit(timeout_s)
+
+    def limit(self, timeout_s: float | None) -> float | None:
+        """The time limit of a call, as gRPC wants it.
+
+        Raises:
+            BadSettings: the time is none.
+        """
+        if timeout_s is None:
+            return self._limit
+        given: Any = timeout_s
+        if isinstance(given, str) or not given > 0:  # nor is NaN
+            must = "must be seconds above 0, or None"
+            raise BadSettings(f"Client: timeout_s {must}; got {timeout_s!r}")
+        return timeout_s if timeout_s < LONGEST_S else None
+
+    def told(self, error: grpc.RpcError) -> KhotError:
+        """Ours for an error of gRPC."""
+        return from_rpc_error(error, self.address)
+
+
 def open_channel(settings: Settings, kind: Any) -> Any:
     """A channel of `grpc` or `grpc.aio`."""
-    options: list[tuple[str, Any]] = list(_OPTIONS)
+    options: list[tuple[str, Any]] = [*_OPTIONS, *_keepalive()]
     if settings.loopback:
         options.append(("grpc.enable_http_proxy", 0))  # no proxy knows our loopback
     if not settings.tls:
@@ -84,6 +125,16 @@ def open_channel(settings: Settings, kind: Any) -> Any:
         settings.authorities, settings.key, settings.certificate
     )
     return kind.secure_channel(settings.address, credentials, options)
+
+
+def _keepalive() -> list[tuple[str, int]]:
+    within = round(1000 * ANSWERED_WITHIN_S)
+    return [
+        ("grpc.keepalive_time_ms", round(1000 * ASKED_AFTER_S)),
+        ("grpc.keepalive_timeout_ms", within),
+        ("grpc.http2.ping_timeout_ms", within),  # the one that counts as of gRPC 1.85
+        ("grpc.http2.max_pings_without_data", 0),  # no end to the asking
+    ]
 
 
 def methods_of(channel: Any) -> dict[str, Callable[..., Any]]:

@@ -9,27 +9,18 @@ from typing import Any, TypeVar
 import grpc
 
 from khot_client.calls import Call
-from khot_client.channel import closed, metadata, methods_of, open_channel
-from khot_client.errors import KhotError, from_rpc_error
+from khot_client.channel import Endpoint, closed, methods_of, open_channel
 from khot_client.settings import Settings
 
 T = TypeVar("T")
 CLOSE_S = 1.0
 
 
-class Connection:
-    """A channel with the methods of all services, and the way to call them.
-
-    Args:
-        settings: where the service is.
-        timeout_s: how long a call may take, retries included; None for no limit.
-    """
+class Connection(Endpoint):
+    """A channel with the methods of all services, and the way to call them."""
 
     def __init__(self, settings: Settings, timeout_s: float | None) -> None:
-        self.settings, self.timeout_s = settings, timeout_s
-        self._limit = None if timeout_s == float("inf") else timeout_s
-        self.address = settings.address
-        self._metadata = metadata(settings)
+        super().__init__(settings, timeout_s)
         self._channel = open_channel(settings, grpc)
         self._methods = methods_of(self._channel)
         self.blocking = Blocking(self)
@@ -75,16 +66,6 @@ class Connection:
             raise self.told(error) from None
         finally:
             under_way.cancel()
-
-    def limit(self, timeout_s: float | None) -> float | None:
-        """The time limit of a call, as gRPC wants it."""
-        if timeout_s is None:
-            return self._limit
-        return None if timeout_s == float("inf") else timeout_s
-
-    def told(self, error: grpc.RpcError) -> KhotError:
-        """Ours for an error of gRPC."""
-        return from_rpc_error(error, self.address)
 
     def close(self) -> None:
         """End the calls that are under way, and the connection."""

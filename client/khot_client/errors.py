@@ -68,6 +68,11 @@ class KhotError(Exception):
         return f"{self.message}. {self.advice}" if self.advice else self.message
 
 
+def _later(error: KhotError) -> str:
+    """The text of an error of a server that is there, and will answer another time."""
+    return f"{error.message}. Call again in {error.retry_after_s or 1:g} s."
+
+
 class BadSettings(KhotError):
     """An address, token or certificate that cannot be used; the message says what must be."""
 
@@ -116,13 +121,16 @@ class Overloaded(KhotError):
     """
 
     def __str__(self) -> str:
-        return f"{self.message}. Call again in {self.retry_after_s or 1:g} s."
+        return _later(self)
 
 
 class Unavailable(KhotError):
     """No server answers there, or it is starting or going down."""
 
     advice = "Check address and tls=; `khot up` starts a server on this machine."
+
+    def __str__(self) -> str:
+        return super().__str__() if self.retry_after_s is None else _later(self)
 
 
 class TlsFailed(KhotError):
@@ -168,6 +176,8 @@ class JobFailed(KhotError):
     Attributes:
         kind: why, such as `DIVERGED` or `OUT_OF_MEMORY`; `CANCELLED` if it was asked to end.
     """
+
+    advice = "Its logs() say more; retry() goes on from its last checkpoint."
 
     def __init__(self, message: str, *, kind: str = "INTERNAL") -> None:
         super().__init__(message)
@@ -241,6 +251,8 @@ def _from_transport(code: grpc.StatusCode, got: str, address: str) -> KhotError:
         ours = version("khot")
         must = f"must be a server that knows the calls of khot {ours}, as this client does"
         return VersionMismatch(f"{address}: {must}; got {got}", code=code.name)
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return TooLarge(f"{address}: messages must be in its limits; got {got}", code=code.name)
     return from_status(code.value[0], f"{address}: must be a khot server that answers; got {got}")
 
 

@@ -57,12 +57,12 @@ def spec_message(spec: Spec | object, instead: Mapping[str, Any] = {}) -> spec_p
         known = " or ".join(cls.__name__ for cls in KINDS.values())
         raise invalid("spec", f"must be a {known}", type(spec).__name__)
     message = spec_pb.JobSpec()
-    try:
-        values = {name: instead.get(name, value) for name, value in vars(spec).items()}
-        from_plain(getattr(message, spec.kind), values)
-    except (TypeError, ValueError) as error:  # not the type of the field, or out of its range
-        who = type(spec).__name__
-        raise invalid(who, "fields must be of the types they are declared with", error) from None
+    for name, value in vars(spec).items():
+        try:
+            from_plain(getattr(message, spec.kind), {name: instead.get(name, value)})
+        except (TypeError, ValueError) as error:
+            must = "must be of the type that it is declared with, and in its range"
+            raise invalid(f"{type(spec).__name__}.{name}", must, error) from None
     return message
 
 

@@ -55,9 +55,10 @@ def write_sample_item(message: pb.SampleItem, item: SampleItem) -> None:
     """The same for draws; with a seed in any case, so that it may be sent again."""
     try:
         x = _write_rows(message, item)
-        message.seed = secrets.randbits(64) if item.seed is None else item.seed
+        seed = secrets.randbits(64) if item.seed is None else item.seed
+        _set(message, "seed", "must be a whole number in [0, 2**64)", seed)
         if item.num_samples is not None:
-            message.num_samples = item.num_samples
+            _set(message, "num_samples", "must be a whole number", item.num_samples)
         if item.format is None:
             message.format = _smallest(x.shape[-1] if x.ndim else 0, message.k)
         else:
@@ -147,7 +148,7 @@ def _write_rows(
     message: pb.RelaxItem | pb.SampleItem, item: RelaxItem | SampleItem
 ) -> NDArray[Any]:
     """What both kinds of items have; returns the scores."""
-    message.operator = item.operator
+    _set(message, "operator", "must be a name", item.operator)
     x = _floats("x", item.x)
     write_tensor(message.scores, x)
     if item.k is not None:
@@ -161,6 +162,13 @@ def _write_rows(
     if item.diagnostics:
         message.diagnostics = True
     return x
+
+
+def _set(message: Any, field: str, must: str, value: object) -> None:
+    try:
+        setattr(message, field, value)
+    except (TypeError, ValueError):  # of another type, or out of the field's range
+        raise invalid(field, must, repr(value)) from None
 
 
 def _write_losses(message: pb.Losses, item: SampleItem, x: NDArray[Any]) -> None:

@@ -9,7 +9,7 @@
     cert, key                  cert, key
     profile     KHOT_PROFILE   default_profile, beside the profiles
 
-The file is `$KHOT_CONFIG`, or `khot/config.toml` in `$XDG_CONFIG_HOME` or `~/.config`:
+The file is `$KHOT_CLIENT_CONFIG`, or `khot/config.toml` in `$XDG_CONFIG_HOME` or `~/.config`:
 
     default_profile = "lab"
 
@@ -32,9 +32,10 @@ from typing import Any
 from khot_client.errors import BadSettings
 
 DEFAULT_ADDRESS = "127.0.0.1:50551"
-CONFIG_VARIABLE = "KHOT_CONFIG"
+CONFIG_VARIABLE = "KHOT_CLIENT_CONFIG"  # KHOT_CONFIG is the server's, and both may be set
 _PATHS = ("token_file", "ca", "cert", "key")
 _KINDS: dict[str, type] = {"address": str, "token": str, "tls": bool, **dict.fromkeys(_PATHS, str)}
+_BEGIN = b"-----BEGIN "
 _SWITCH = {"1": True, "true": True, "0": False, "false": False, "": False}
 
 PathLike = str | os.PathLike[str]
@@ -94,7 +95,7 @@ def resolve(
         tls=bool(tls),
         authorities=None
         if isinstance(tls, bool)
-        else _read("tls", "True or the path of a PEM file", tls),
+        else _pem("tls", "True or the path of a PEM file", tls),
         certificate=_optional("cert", cert or filed.get("cert")),
         key=_optional("key", key or filed.get("key")),
     )
@@ -212,7 +213,14 @@ def _tls_variable(text: str | None) -> bool | str | None:
 
 
 def _optional(name: str, path: PathLike | None) -> bytes | None:
-    return None if path is None else _read(name, "the path of a PEM file", path)
+    return None if path is None else _pem(name, "the path of a PEM file", path)
+
+
+def _pem(name: str, must: str, path: PathLike) -> bytes:
+    content = _read(name, must, path)
+    if _BEGIN not in content:  # gRPC would say so in lines of its own, and blame the server
+        raise BadSettings(f"Client: {name} must be {must}; got {str(path)!r}, which is none")
+    return content
 
 
 def _read(name: str, must: str, path: PathLike) -> bytes:

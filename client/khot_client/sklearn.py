@@ -32,6 +32,7 @@ OBJECTIVES = {
     "multiclass": "classification",
     "continuous": "regression",
 }
+CANCEL_S = 5.0  # for a job to end, before which it cannot be deleted
 MIN_ROWS = 3  # one to learn from, one to choose by, one to test with
 # Parameters that the library and the service have under the same names.
 PASSED_ON = (
@@ -116,7 +117,7 @@ class KHotSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         random_state: int | np.random.RandomState | None = None,
         address: str | None = None,
         token: str | None = None,
-        tls: bool | str = False,
+        tls: bool | str | None = None,
     ) -> None:
         self.n_features_to_select = n_features_to_select
         self.estimator = estimator
@@ -287,8 +288,9 @@ def _result(client: Client, spec: FeatureSelection) -> FeatureSelectionResult:
     try:
         result = job.wait()
     except KeyboardInterrupt:
-        with suppress(KhotError):
-            job.cancel()  # nobody else would want it
+        with suppress(KhotError):  # it was cancelled, as nobody else would want it
+            job.cancel()
+            job.wait(CANCEL_S)
         raise
     finally:
         with suppress(KhotError):

@@ -95,7 +95,7 @@ def open_source(
 def _from_path(path: Path, name: str | None, chosen: str | None, upload_id: str | None) -> Source:
     chosen = chosen or _SUFFIXES.get(path.suffix.lower())
     if chosen is None:
-        must = f"must end in {', '.join(_SUFFIXES)}, or come with format="
+        must = f"must end in {', '.join(_SUFFIXES)}, or come with its format"
         raise invalid("path", must, repr(path.name))
     try:
         return _source(path.open("rb"), name or path.name, chosen, upload_id)

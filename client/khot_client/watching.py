@@ -26,6 +26,7 @@ from khot_client.specs import Result
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 LOG_PAUSE_S = 0.5
+NO_TIME_S = 0.001  # for a call that is to end with DEADLINE_EXCEEDED, as its time is up
 AFTER_ALL = 2**63 - 1  # no event has this number: the stream then only ends with the job
 LOST = (Unavailable, DeadlineExceeded)
 
@@ -51,7 +52,9 @@ class Patience:
 
     def left(self) -> float | None:
         """Seconds until the deadline, if there is one."""
-        return None if self.deadline == math.inf else max(0.0, self.deadline - time.monotonic())
+        if self.deadline == math.inf:
+            return None
+        return max(NO_TIME_S, self.deadline - time.monotonic())
 
     async def pause(self, io: Io, lost: KhotError) -> None:
         """Wait a little longer than the last time; raise what was lost if it is too late."""

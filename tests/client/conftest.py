@@ -8,7 +8,7 @@ from processes import running_server
 
 from khot_client import Client
 
-VARIABLES = ("ADDRESS", "TOKEN", "TLS", "PROFILE", "CONFIG")
+VARIABLES = ("ADDRESS", "TOKEN", "TLS", "PROFILE", "CLIENT_CONFIG")
 
 
 @pytest.fixture(scope="session")

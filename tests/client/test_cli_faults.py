@@ -209,7 +209,54 @@ def test_ctrl_c_anywhere_else_is_one_line(server, command):
             process.send_signal(signal.SIGINT)
             _, err = process.communicate(timeout=30)
         job.cancel()
-    assert process.returncode == 130 and one_line(err) == "khot: stopped by Ctrl-C\n"
+    said = "detached, and it goes on. Watch" if command[0] == "job" else "stopped by Ctrl-C\n"
+    assert process.returncode == 130 and one_line(err).startswith(f"khot: {said}")
+
+
+def test_a_fault_of_ours_is_one_line_too_and_debug_shows_it():
+    code = """
+import sys
+from khot_client import Client
+from khot_client.__main__ import main
+Client.jobs = lambda *_, **__: {}[3]
+sys.argv = ["khot", *sys.argv[1:]]
+main()
+"""
+    for more in ([], ["--debug"]):
+        command = [sys.executable, "-c", code, "jobs", *more]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, done.stdout) == (1, "")
+        if more:
+            assert "Traceback" in done.stderr
+        else:
+            assert "got KeyError: 3. Run it again with --debug" in one_line(done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [("relax -k 1 <&-", 1, "input; got none\n"), ("relax -k 1 --n 2 >&-", 0, "")],
+)
+def test_closed_input_and_output_are_no_fault(server, words, code, said):
+    command = f"{sys.executable} -m khot_client {words}"
+    done = subprocess.run(
+        ["sh", "-c", command],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=os.environ | {"KHOT_ADDRESS": server},
+    )
+    assert done.returncode == code and done.stderr.endswith(said) and "Trace" not in done.stderr
+
+
+def test_a_server_that_is_starting_is_told_from_none(monkeypatch):
+    def fail(*_: object, **__: object) -> None:
+        message = "engine: must have said hello; got none yet"
+        raise khot_client.Unavailable(message, code="UNAVAILABLE", retry_after_s=1.0)
+
+    monkeypatch.setattr(khot_client.Client, "jobs", fail)
+    code, _, err = run("jobs")
+    assert code == 5 and one_line(err).endswith("got none yet. Call again in 1 s.\n")
 
 
 def test_ctrl_c_while_the_command_loads_is_one_line_too():

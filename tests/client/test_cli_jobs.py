@@ -143,7 +143,14 @@ def test_the_file_of_the_page_is_taken(ask):
         ('kind = "vae"\noptions = 3', "options must be a table; got 3"),
         ('kind = "vae"\n[options]\nmax_run_time = "soon"', "such as 90s, 10m or 1.5h"),
         ("kind = ", "must be a TOML file; got Invalid value"),
-        ('kind = "vae"\nk = "x"', "fields must be of the types"),
+        ('kind = "vae"\nk = "x"', "Vae.k: must be of the type"),
+        ('kind = "vae"\ndataset = 5', "dataset must be text; got 5"),
+        ('kind = "vae"\n[options]\nlabels = "a"', "labels must be a table; got 'a'"),
+        ('kind = "vae"\n[options]\nlabels = {a = 1}', "labels: a must be text; got 1"),
+        ('kind = "vae"\n[options]\npriority = "b"', "priority must be a whole number; got 'b'"),
+        ('kind = "vae"\n[group]\nseeds = 5', "seeds must be words such as 0-4, or a list; got 5"),
+        ('kind = "vae"\n[group]\ngrid = [1]', "grid must be a table; got [1]"),
+        ('kind = "vae"\n[group]\ngrid = {k = 1}', "k must be a list; got 1"),
     ],
 )
 def test_a_bad_file_is_told(server, text, message):
@@ -189,7 +196,7 @@ def test_a_job_is_paused_resumed_cancelled_and_tried_again(ask, server, client):
     until("CANCELLED")
     for command in ("result", "watch"):
         code, _, err = run("job", command, job_id, KHOT_ADDRESS=server)
-        assert code == 3 and err == f"khot: job {job_id}: was cancelled\n"
+        assert code == 3 and err.startswith(f"khot: job {job_id}: was cancelled. `khot job logs`")
     assert json.loads(ask(f"{example('job retry', job=job_id)} --json"))["id"] == job_id
     ask(f"khot job cancel {job_id}")
     until("CANCELLED")

@@ -1,6 +1,7 @@
 """Calls of the client to a real server."""
 
 import datetime
+import math
 import os
 import signal
 import socket
@@ -93,7 +94,7 @@ def test_bad_requests_are_refused_with_what_must_be(client, arguments, message):
 
 
 def test_a_seed_out_of_range_is_refused(client):
-    with pytest.raises(InvalidRequest, match="SampleItem: fields must be of the types"):
+    with pytest.raises(InvalidRequest, match=r"seed: must be a whole number in \[0, 2\*\*64\)"):
         client.sample([0.0, 0.0], 1, seed=-1)
 
 
@@ -123,6 +124,17 @@ def test_a_time_out_is_told():
         late = pytest.raises(DeadlineExceeded, match="Allow more time with timeout_s")
         with Client(address, timeout_s=0.2) as client, late:
             client.list_operators()
+
+
+@pytest.mark.parametrize("limit", [0, -1.0, math.nan, "3"])
+def test_a_time_out_that_is_none_is_refused(server, limit):
+    refused = "timeout_s must be seconds above 0, or None; got"
+    with pytest.raises(BadSettings, match=refused):
+        Client(server, timeout_s=limit)
+    with Client(server, timeout_s=math.inf) as client:
+        with pytest.raises(BadSettings, match=refused):
+            client.relax([1.0], 1, timeout_s=limit)
+        assert client.relax([1.0], 1, timeout_s=1e300).p == 1, "gRPC would take it for no time"
 
 
 def test_an_interrupted_call_does_not_keep_the_client_open():

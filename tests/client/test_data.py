@@ -215,7 +215,7 @@ def test_a_file_goes_as_it_is(face, tmp_path, suffix):
 @pytest.mark.parametrize(
     ("data", "more", "message"),
     [
-        ("table.txt", {}, "path: must end in .npz, .csv, .parquet, or come with format="),
+        ("table.txt", {}, "path: must end in .npz, .csv, .parquet, or come with its format"),
         ("table.csv", {"target": Y}, "must be left out with a file.*say target= in the spec"),
         (X, {"format": "csv"}, "format: must be npz for arrays"),
         (X, {"format": "zip"}, "format: must be one of npz, csv, parquet; got 'zip'"),

@@ -79,6 +79,19 @@ def test_the_text_says_what_to_do_next():
     assert str(errors.InvalidRequest("x: must be y; got z")) == "x: must be y; got z"
 
 
+def test_a_message_over_the_limit_is_not_told_as_a_server_that_is_away():
+    late = grpc.aio.AioRpcError(
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.aio.Metadata(),
+        grpc.aio.Metadata(),
+        details="CLIENT: Sent message larger than max (2 vs. 1)",
+    )
+    error = errors.from_rpc_error(late, "here:1")
+    assert isinstance(error, errors.TooLarge) and "messages must be in its limits; got" in str(
+        error
+    )
+
+
 def test_errors_can_cross_processes():
     error = errors.Overloaded("no", code="RESOURCE_EXHAUSTED", retry_after_s=0.1)
     copy = pickle.loads(pickle.dumps(error))

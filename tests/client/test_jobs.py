@@ -4,14 +4,17 @@ A connection cannot be made to break at a given event, so those tests serve the
 generated JobService themselves, by a script: what each watch sends before it breaks.
 """
 
+import socket
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from uuid import uuid4
 
 import grpc
 import numpy as np
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 from processes import wait_until
 
 from khot_client import (
@@ -29,6 +32,7 @@ from khot_client import (
     StateChanged,
     Unavailable,
     Vae,
+    channel,
     job_calls,
 )
 from khot_proto.v1 import job_service_pb2 as pb
@@ -99,8 +103,8 @@ def test_an_unknown_job_is_not_found(face):
         (FeatureSelection(k=0), r"spec.feature_selection.k: must be in \[1, "),
         (FeatureSelection(k=64), "spec.feature_selection.k: "),
         (FeatureSelection(), "spec.feature_selection.k: must be given, or a penalty"),
-        (FeatureSelection(k="ten"), "FeatureSelection: fields must be of the types"),
-        (FeatureSelection(seed=-1), "FeatureSelection: fields must be of the types"),
+        (FeatureSelection(k="ten"), "FeatureSelection.k: must be of the type"),
+        (FeatureSelection(seed=-1), "FeatureSelection.seed: must be of the type"),
         (FeatureSelection(k=1, missing="x"), "missing must be one of refuse, impute; got 'x'"),
         (Vae(prior="exact"), "spec.vae.prior: must be softmax unless the estimator is one of"),
         ("digits", "spec: must be a FeatureSelection or Vae; got str"),
@@ -209,7 +213,7 @@ def test_a_grid_may_say_what_its_spec_does_not(face, grid, specs):
         (FeatureSelection(), {"tau": [1.0]}, "k: must be given, or a penalty"),
         (SPEC, {"k": []}, "grid.k: must have a value; got none"),
         (SPEC, {"kk": [1]}, "grid: must be a field of feature_selection"),
-        (SPEC, {"k": ["ten"]}, "FeatureSelection: fields must be of the types they are declared"),
+        (SPEC, {"k": ["ten"]}, "FeatureSelection.k: must be of the type that it is declared with"),
         (SPEC, {"k": 3}, "seeds and grid: must be whole numbers, and lists of values by field"),
         (SPEC, {"tau": {0.5}}, "seeds and grid: must be whole numbers, and lists of values"),
         ("digits", {"k": [3]}, "spec: must be a FeatureSelection or Vae; got str"),
@@ -257,7 +261,7 @@ def test_an_unknown_data_set_is_not_found(face):
 
 # from here on, a server by a script
 
-DROP = object()
+DROP, HOLD = object(), object()
 KNOWN = spec_pb.JobSpec(feature_selection=spec_pb.FeatureSelection(k=1))
 
 
@@ -267,7 +271,10 @@ def event(sequence: int) -> pb.WatchJobResponse:
 
 
 class Scripted(JobServiceServicer):
-    """Each watch sends the next list of the script; after DROP the connection is lost."""
+    """Each watch sends the next list of the script.
+
+    At DROP the connection is lost; at HOLD nothing happens any more.
+    """
 
     def __init__(self, script: list[list[object]], job: pb.Job) -> None:
         self.script, self.job = iter(script), job
@@ -278,6 +285,11 @@ class Scripted(JobServiceServicer):
         for step in next(self.script, [DROP]):
             if step is DROP:
                 context.abort(grpc.StatusCode.UNAVAILABLE, "connection lost")
+            if step is HOLD:
+                over = threading.Event()
+                context.add_callback(over.set)
+                over.wait(30)
+                return
             yield event(step)
 
     def GetJob(self, request, context) -> pb.GetJobResponse:  # noqa: N802
@@ -304,6 +316,38 @@ def _scripted(faces, *script: list[object], job: pb.Job | None = None):
             server.stop(None).wait()
 
 
+@contextmanager
+def relayed(address: str) -> Iterator[tuple[str, threading.Event]]:
+    """Another way to a server, and what makes it swallow all that is sent on it."""
+    swallowing = threading.Event()
+    listener = socket.create_server(("127.0.0.1", 0))
+    ends = [listener]
+
+    def hand_on(source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                if not swallowing.is_set():
+                    target.sendall(data)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                host, port = address.split(":")
+                here, there = listener.accept()[0], socket.create_connection((host, int(port)))
+                ends.extend((here, there))
+                for pair in ((here, there), (there, here)):
+                    threading.Thread(target=hand_on, args=pair, daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    try:
+        yield f"127.0.0.1:{listener.getsockname()[1]}", swallowing
+    finally:
+        for end in ends:
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+
 def test_a_watch_goes_on_where_the_connection_was_lost(scripted):
     with scripted([1, 2, DROP], [DROP], [3, DROP], [4, 5]) as (job, servicer, _):
         assert [event.sequence for event in job.watch()] == [1, 2, 3, 4, 5]
@@ -322,6 +366,21 @@ def test_a_watch_gives_up_when_no_server_answers(scripted):
         assert next(events).sequence == 1
         server.stop(None).wait()
         with pytest.raises(Unavailable, match="must be a khot server that answers"):
+            next(events)
+
+
+def test_a_watch_of_a_server_that_fell_silent_does_not_last_for_ever(faces, monkeypatch):
+    """As when its machine is gone: nothing says that the connection is over."""
+    monkeypatch.setattr(channel, "ASKED_AFTER_S", 0.3)
+    monkeypatch.setattr(channel, "ANSWERED_WITHIN_S", 0.3)
+    with (
+        _scripted(faces, [1, HOLD]) as (job, _, _),
+        relayed(job._connection.address) as (address, swallowing),
+    ):
+        events = faces(address).job("it").watch(reconnect_s=0.0)
+        assert next(events).sequence == 1
+        swallowing.set()
+        with pytest.raises(Unavailable, match="must be a khot server that answers; got .*ping"):
             next(events)
 
 
@@ -364,8 +423,9 @@ def test_waiting_for_a_job_without_a_result_raises(scripted, job, kind, message)
         pb.Job(spec=KNOWN, state=2, failure_kind=77),
         pb.Job(state=2),
         pb.Job(spec=KNOWN, state=6, result=spec_pb.JobResult()),
+        pb.Job(spec=KNOWN, state=2, create_time=Timestamp(seconds=2**60)),
     ],
-    ids=["state", "failure", "spec", "result"],
+    ids=["state", "failure", "spec", "result", "time"],
 )
 def test_what_a_later_version_says_is_an_error_of_ours(scripted, job):
     with scripted(job=job) as (handle, _, _), pytest.raises(ServerError, match="reply: "):

@@ -18,6 +18,8 @@ token = "far-secret"
 ca = "ca.pem"
 """
 
+CERTIFICATES = b"-----BEGIN CERTIFICATE-----\n"
+
 
 @pytest.fixture
 def config(tmp_path, monkeypatch):
@@ -26,7 +28,7 @@ def config(tmp_path, monkeypatch):
     folder = tmp_path / "khot"
     folder.mkdir()
     (folder / "lab.token").write_text("lab-secret\n")
-    (folder / "ca.pem").write_bytes(b"certificates")
+    (folder / "ca.pem").write_bytes(CERTIFICATES)
 
     def write(text: str = FILE):
         (folder / "config.toml").write_text(text)
@@ -49,7 +51,7 @@ def test_a_profile_is_chosen_by_argument_or_variable(config, monkeypatch):
     config()
     far = resolve(profile="far")
     assert (far.address, far.token, far.tls) == ("khot.example.org:443", "far-secret", True)
-    assert far.authorities == b"certificates"
+    assert far.authorities == CERTIFICATES
     monkeypatch.setenv("KHOT_PROFILE", "far")
     assert resolve() == far and resolve(profile="lab").address == "127.0.0.1:7"
 
@@ -83,14 +85,24 @@ def test_tls_is_turned_on_by_a_variable(monkeypatch, value, tls):
 
 def test_the_variable_may_be_a_file_of_authorities(monkeypatch, tmp_path):
     path = tmp_path / "ca.pem"
-    path.write_bytes(b"certificates")
+    path.write_bytes(CERTIFICATES)
     monkeypatch.setenv("KHOT_TLS", str(path))
-    assert resolve().authorities == b"certificates"
+    assert resolve().authorities == CERTIFICATES
+
+
+def test_a_file_without_certificates_is_refused_before_grpc_has_lines_about_it(tmp_path):
+    path = tmp_path / "ca.pem"
+    path.write_bytes(b"\x00no")
+    with pytest.raises(BadSettings, match=r"tls must be True or the path .*ca.pem', which is none"):
+        resolve(tls=path)
+    with pytest.raises(BadSettings, match="cert must be the path of a PEM file; got"):
+        resolve(cert=path, key=path, tls=True)
 
 
 def test_the_file_may_be_elsewhere(config, monkeypatch, tmp_path):
     other = config().rename(tmp_path / "khot" / "other.toml")
-    monkeypatch.setenv("KHOT_CONFIG", str(other))
+    monkeypatch.setenv("KHOT_CLIENT_CONFIG", str(other))
+    monkeypatch.setenv("KHOT_CONFIG", "the server's own")
     assert resolve().address == "127.0.0.1:7"
     other.unlink()
     with pytest.raises(BadSettings, match=r"other.toml: must be a TOML file with profiles; got no"):

@@ -20,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
 
-from khot_client import InvalidRequest
+from khot_client import BadSettings, InvalidRequest
 from khot_client.sklearn import KHotSelector
 
 # on a busy machine the threads of so small a training wait for each other
@@ -264,6 +264,12 @@ def test_a_server_makes_the_same_choice(table, server, client, parameters):
     np.testing.assert_array_equal(there.get_support(), here.get_support())
     np.testing.assert_allclose(there.scores_, here.scores_, rtol=1e-3, atol=1e-4)
     assert left_over(client) == []
+
+
+def test_tls_of_the_environment_counts_where_none_is_given(table, monkeypatch):
+    monkeypatch.setenv("KHOT_TLS", "/no/such/file")
+    with pytest.raises(BadSettings, match="tls must be True or the path of a PEM file"):
+        KHotSelector(n_features_to_select=1, address="127.0.0.1:1").fit(*table)
 
 
 def test_a_server_says_what_it_refuses_and_keeps_nothing(table, server, client):

@@ -97,6 +97,34 @@ def test_tasks_share_a_stream(server, expected):
     asyncio.run(run())
 
 
+def test_a_cancelled_task_takes_nothing_from_the_others(server):
+    """gRPC ends a call when whoever writes to it is cancelled; the stream is not his alone."""
+    large = np.zeros((500, 2000), np.float32)
+
+    async def run() -> None:
+        async with AsyncClient(server) as client, client.stream(in_flight=4) as stream:
+            for turns in range(12):
+                tasks = [asyncio.create_task(stream.relax(large, 3)) for _ in range(3)]
+                for _ in range(turns):  # wherever they are by then
+                    await asyncio.sleep(0)
+                tasks[turns % 3].cancel()
+                left = [task for task in tasks if task is not tasks[turns % 3]]
+                assert all(one.p.shape == large.shape for one in await asyncio.gather(*left))
+            full = [stream.relax(ROWS[0], 3) for _ in range(4)]
+            assert len(await asyncio.wait_for(asyncio.gather(*full), 30)) == 4, "no room is lost"
+
+    asyncio.run(run())
+
+
+def test_a_stream_that_was_not_entered_says_so(server):
+    async def run() -> None:
+        async with AsyncClient(server) as client:
+            with pytest.raises(InvalidRequest, match="stream: must be in an `async with`"):
+                await client.stream().relax(ROWS[0], 3)
+
+    asyncio.run(run())
+
+
 def test_no_more_are_in_flight_than_may_be(own):
     with Client(own.address) as client, client.stream(in_flight=4) as stream:
         with stopped_engine(own):

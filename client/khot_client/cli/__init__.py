@@ -66,7 +66,8 @@ def _group(name: str, text: str, cls: type[TyperGroup] = TyperGroup) -> typer.Ty
     return group
 
 
-app.command(context_settings={"allow_extra_args": True})(machine.up)
+_TO_THE_SERVER = {"allow_extra_args": True, "ignore_unknown_options": True}
+app.command(context_settings=_TO_THE_SERVER)(machine.up)
 app.command()(status.status)
 app.command()(sampling.sample)
 app.command()(sampling.relax)

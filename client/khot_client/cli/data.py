@@ -142,7 +142,7 @@ def remove(
     Example: khot data rm 9d5c21e0b7f84a33 --yes
     """
     if not yes:
-        if not sys.stdin.isatty():
+        if sys.stdin is None or not sys.stdin.isatty():
             raise BadSettings("rm: must be told --yes where nobody can be asked; got neither")
         if not typer.confirm(f"Remove {dataset_id} for good?"):
             return

@@ -1,5 +1,6 @@
 """What becomes of an error: one line on stderr, and an exit code of one table."""
 
+import errno
 import os
 import re
 import sys
@@ -51,10 +52,12 @@ ADVICE: dict[type[KhotError], str] = {
     Unavailable: "Check --address and --tls; `khot up` starts a server on this machine.",
     DeadlineExceeded: "Allow more time with --timeout, or ask for less at once.",
     Unauthenticated: "Set KHOT_TOKEN or a profile; `khot token new` makes a token.",
+    JobFailed: "`khot job logs` says more; `khot job retry` goes on from its last checkpoint.",
     TlsFailed: "Check --tls and --ca, and the dates and names of the certificates; "
     "whoever runs the server can renew its own.",
 }
 _ONLY_ITEM = re.compile(r"^items\[0\](\.|: )")  # a command sends one: the rest says what is meant
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 DEBUG = "khot.debug"  # among what the contexts of a command line share
 
 
@@ -63,10 +66,15 @@ def told(context: typer.Context) -> Iterator[None]:
     """Tell of an error in one line, and exit with its code; with --debug, the traceback first."""
     try:
         yield
-        sys.stdout.flush()  # here, where a full disk can still be told
+        if sys.stdout is not None:  # as it is where it was closed
+            sys.stdout.flush()  # here, where a full disk can still be told
     except KhotError as error:
         code = EXIT_CODES.get(type(error), FAILED)
         _tell(context, in_words(error), code)
+    except UnicodeEncodeError:
+        _tell(context, "arguments: must be UTF-8; got other bytes", USAGE)
+    except MemoryError as error:
+        _tell(context, f"memory: must be enough; got {error}. Ask for less at once.", FAILED)
     except (KeyboardInterrupt, typer.Abort) as stopped:
         _tell(context, str(stopped) or "stopped by Ctrl-C", STOPPED)
     except BrokenPipeError:
@@ -75,7 +83,8 @@ def told(context: typer.Context) -> Iterator[None]:
     except OSError as error:
         _drop_output()
         where = f"{error.filename}: " if error.filename else ""
-        _tell(context, f"{where}{error.strerror or error}", FAILED)
+        then = ". Free some space, and run it again" if error.errno in _FULL else ""
+        _tell(context, f"{where}{error.strerror or error}{then}", FAILED)
 
 
 def _drop_output() -> None:
@@ -88,7 +97,8 @@ def _drop_output() -> None:
 
 def in_words(error: KhotError) -> str:
     """What happened and what to do, for somebody at a shell."""
-    advice = ADVICE.get(type(error))
+    # of a server that is there and says when to come back, the error's own is for everybody
+    advice = ADVICE.get(type(error)) if error.retry_after_s is None else None
     text = f"{error.message.rstrip('.')}. {advice}" if advice else str(error)
     return _ONLY_ITEM.sub("", text)
 

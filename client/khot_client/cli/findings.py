@@ -1,10 +1,12 @@
 """The rest of `khot job`: what a job has found, measured, printed and left."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from khot_client.cli import following
 from khot_client.cli.jobs import JobId
 from khot_client.cli.options import Session, spread
 from khot_client.cli.output import print_json, print_table, size, terminal
@@ -46,7 +48,8 @@ def logs(
 
     Example: khot job logs 6f0c1c2ab43e4d0f --follow
     """
-    with session.connect() as client:
+    back = following.way_back(session, f"job logs {job_id} --follow") if follow else nullcontext()
+    with session.connect() as client, back:
         for text in client.job(job_id).logs(attempt, follow=follow):
             if session.as_json:
                 print_json({"text": text})
@@ -74,7 +77,11 @@ def download(
         from khot_client.cli.progress import Transfer
 
         with Transfer(terminal(), quiet=session.as_json) as bar:
-            paths = job.download(to, name, progress=bar.told)
+            try:
+                paths = job.download(to, name, progress=bar.told)
+            except KeyboardInterrupt:
+                message = "stopped by Ctrl-C. Run it again, and the download goes on where it was"
+                raise KeyboardInterrupt(message) from None
     if session.as_json:
         print_json(paths)
         return

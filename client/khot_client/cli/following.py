@@ -29,7 +29,7 @@ def job(session: Session, handle: Job) -> None:
         JobFailed: it ended without one.
         KeyboardInterrupt: the user has left it; the message says how to come back.
     """
-    with _way_back(session, f"job watch {handle.id}"):
+    with way_back(session, f"job watch {handle.id}"):
         if session.as_json:
             for event in handle.watch():
                 kind = "state" if isinstance(event, StateChanged) else "progress"
@@ -55,7 +55,7 @@ def group(session: Session, handle: Group) -> None:
     """
     from khot_client.cli.progress import counting
 
-    with _way_back(session, f"group watch {handle.id}"):
+    with way_back(session, f"group watch {handle.id}"):
         status = handle.status()
         with counting(terminal(), len(status.jobs), quiet=session.as_json) as told:
             told(status)
@@ -91,7 +91,8 @@ def show_group(session: Session, status: GroupStatus) -> None:
 
 
 @contextmanager
-def _way_back(session: Session, command: str) -> Iterator[None]:
+def way_back(session: Session, command: str) -> Iterator[None]:
+    """Say how to come back to what goes on without us, if Ctrl-C or a lost server ends it here."""
     come = f"Watch it again with: {session.again(command)}"
     try:
         yield

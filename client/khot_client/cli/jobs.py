@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from khot_client.cli import following
-from khot_client.cli.options import Session, pairs, spread
+from khot_client.cli.options import Session, nearest, pairs, spread
 from khot_client.cli.output import (
     age,
     moment,
@@ -14,6 +14,7 @@ from khot_client.cli.output import (
     print_table,
     words,
 )
+from khot_client.cli.wishes import KINDS
 from khot_client.job_values import JobState, JobStatus
 
 JobId = Annotated[str, typer.Argument(help="As `khot submit` prints it.", show_default=False)]
@@ -33,7 +34,7 @@ def jobs(
         str,
         typer.Option(
             help="Only feature-selection, or vae.",
-            autocompletion=lambda: ["feature-selection", "vae"],
+            autocompletion=lambda: [*KINDS],
         ),
     ] = "",
     label: Annotated[
@@ -47,6 +48,8 @@ def jobs(
     Example: khot jobs --state running --state queued --limit 5
     """
     labels = pairs("label", label)
+    if kind and kind.replace("_", "-") not in KINDS:
+        raise nearest("kind:", kind, KINDS)
     with session.connect() as client:
         found = list(
             client.jobs(

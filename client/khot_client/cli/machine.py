@@ -29,9 +29,9 @@ def up(
 ) -> None:
     """Run a server on this machine until Ctrl-C.
 
-    What follows -- goes to khot-server; `khot-server --help` lists it.
+    Other options go to khot-server; `khot-server --help` lists them.
 
-    Example: khot up --address 127.0.0.1:50600 -- --state-dir ./state
+    Example: khot up --address 127.0.0.1:50600 --state-dir ./state
     """
     _become("up", *(["--address", address] if address else []), *context.args)
 

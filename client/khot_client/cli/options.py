@@ -2,7 +2,8 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+import shlex
+from collections.abc import Callable, Collection
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, get_type_hints
@@ -72,7 +73,7 @@ class Session:
     def again(self, command: str) -> str:
         """The same server in another command, without the token."""
         given = {"address": self.address, "profile": self.profile, "ca": self.ca}
-        said = [f" --{name} {value}" for name, value in given.items() if value]
+        said = [f" --{name} {shlex.quote(str(value))}" for name, value in given.items() if value]
         return f"khot {command}{''.join(said)}{' --tls' if self.tls else ''}"
 
 
@@ -131,16 +132,20 @@ def pairs(who: str, given: list[str] | None) -> dict[str, str]:
     """Words of the form name=value.
 
     Raises:
-        BadSettings: one has another form.
+        BadSettings: one has another form, or the name of one before.
     """
-    split = [word.partition("=") for word in given or ()]
-    for name, equals, value in split:
+    found: dict[str, str] = {}
+    for word in given or ():
+        name, equals, value = word.partition("=")
         if not name or not equals:
-            raise BadSettings(f"{who}: must be name=value; got {name + equals + value!r}")
-    return {name: value for name, _, value in split}
+            raise BadSettings(f"{who}: must be name=value; got {word!r}")
+        if name in found:
+            raise BadSettings(f"{who}: must have each name once; got {name!r} again")
+        found[name] = value
+    return found
 
 
-def nearest(who: str, got: str, known: Mapping[str, object]) -> BadSettings:
+def nearest(who: str, got: str, known: Collection[str]) -> BadSettings:
     """What to raise for an unknown name."""
     from difflib import get_close_matches
 

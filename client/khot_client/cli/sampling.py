@@ -11,11 +11,12 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from khot_client.cli.options import Session, spread
+from khot_client.cli.options import Session, nearest, spread
 from khot_client.cli.output import print_json, print_table, words
 from khot_client.errors import InvalidRequest
 from khot_client.values import DESIGN, RELAXATION
 
+KINDS = ("relaxation", "design", "estimator")
 Scores = Annotated[
     list[float] | None,
     typer.Argument(
@@ -94,7 +95,7 @@ def operators(
         typer.Option(
             help="relaxation, design or estimator.",
             show_default="all",
-            autocompletion=lambda: ["relaxation", "design", "estimator"],
+            autocompletion=lambda: [*KINDS],
         ),
     ] = None,
 ) -> None:
@@ -102,6 +103,8 @@ def operators(
 
     Example: khot operators --kind design
     """
+    if kind is not None and kind not in KINDS:
+        raise nearest("kind:", kind, KINDS)
     with session.connect() as client:
         rows = [row for row in client.list_operators() if kind in (None, row.kind)]
     if session.as_json:
@@ -127,17 +130,18 @@ def _rows(scores: list[float] | None, n: int | None) -> NDArray[np.float64]:
         return np.zeros(n)
     if scores:
         return np.array(scores)
-    lines = [] if sys.stdin.isatty() else [line.split() for line in sys.stdin if line.strip()]
-    if not lines:
-        raise InvalidRequest(
-            "scores: must be given as --n 10, as arguments after --, or on standard input; got none"
-        )
+    given = () if sys.stdin is None or sys.stdin.isatty() else sys.stdin
     try:
-        return np.array(lines, np.float64)
-    except ValueError:
+        rows = np.array([line.split() for line in given if line.strip()], np.float64)
+    except ValueError:  # as for what is no text
         raise InvalidRequest(
             "scores: must be lines of equally many numbers; got others on standard input"
         ) from None
+    if not len(rows):
+        raise InvalidRequest(
+            "scores: must be given as --n 10, as arguments after --, or on standard input; got none"
+        )
+    return rows
 
 
 def _whole(drawn: NDArray[Any]) -> NDArray[Any]:

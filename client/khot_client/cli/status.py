@@ -7,7 +7,7 @@ import grpc
 import typer
 
 from khot_client import __version__
-from khot_client.channel import open_channel
+from khot_client.channel import LONGEST_S, open_channel
 from khot_client.cli.faults import FAILED
 from khot_client.cli.options import Session, spread
 from khot_client.cli.output import print_facts, print_json, words
@@ -61,8 +61,9 @@ def _serves(session: Session) -> bool:
     tls = session.ca or session.tls or None
     settings = resolve(session.address, token=session.token, tls=tls, profile=session.profile)
     channel = open_channel(settings, grpc)
+    limit = session.timeout if session.timeout < LONGEST_S else None
     try:
-        answer: bytes = channel.unary_unary(_CHECK)(b"", timeout=session.timeout)
+        answer: bytes = channel.unary_unary(_CHECK)(b"", timeout=limit)
     except grpc.RpcError as error:
         raise from_rpc_error(error, settings.address) from None
     finally:

@@ -25,12 +25,24 @@ from typing import Any
 
 from khot_client.cli.options import nearest
 from khot_client.errors import BadSettings
-from khot_client.job_messages import KINDS
+from khot_client.job_messages import KINDS as SPECS
 from khot_client.specs import FeatureSelection, Spec
 
+KINDS = {kind.replace("_", "-"): cls for kind, cls in SPECS.items()}
+# What the keys of a file must be, beside those of a spec, which the client checks.
+_OPTIONS: dict[str, tuple[Any, str]] = {
+    "labels": (dict, "a table"),
+    "priority": (int, "a whole number"),
+    "max_run_time": (str | int | float, "a time"),
+}
+_GROUP: dict[str, tuple[Any, str]] = {
+    "seeds": (str | list, "words such as 0-4, or a list"),
+    "grid": (dict, "a table"),
+}
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _DATA = (".csv", ".npz", ".parquet")
 DEFAULT_K = 10
+MAX_SEEDS = 10_000  # a slip of the hand is no reason to run out of memory
 
 
 @dataclass(frozen=True)
@@ -71,21 +83,23 @@ def read(path: Path) -> tuple[Spec, Wishes]:
     except ValueError as error:
         raise BadSettings(f"{path}: must be a TOML file; got {error}") from None
     options, group = _table(path, content, "options"), _table(path, content, "group")
-    kinds = {kind.replace("_", "-"): cls for kind, cls in KINDS.items()}
     kind = str(content.pop("kind", "none")).replace("_", "-")
-    if kind not in kinds:
-        raise nearest(f"{path}: kind", kind, kinds)
-    cls = kinds[kind]
-    _known(f"{path}: keys", content, [f.name for f in fields(cls)])
-    _known(f"{path}: keys of [options]", options, ["labels", "priority", "max_run_time"])
-    _known(f"{path}: keys of [group]", group, ["seeds", "grid"])
-    seeds = group.get("seeds", [])
+    if kind not in KINDS:
+        raise nearest(f"{path}: kind", kind, KINDS)
+    cls = KINDS[kind]
+    of_spec = {f.name: (object, "anything") for f in fields(cls)} | {"dataset": (str, "text")}
+    _known(f"{path}: keys", content, of_spec)
+    _known(f"{path}: keys of [options]", options, _OPTIONS)
+    _known(f"{path}: keys of [group]", group, _GROUP)
+    labels, grid, seeds = options.get("labels", {}), group.get("grid", {}), group.get("seeds", [])
+    _known(f"{path}: labels", labels, dict.fromkeys(labels, (str, "text")))
+    _known(f"{path}: fields of grid", grid, dict.fromkeys(grid, (list, "a list")))
     wishes = Wishes(
-        labels=options.get("labels", {}),
+        labels=labels,
         priority=options.get("priority", 0),
         max_run_s=duration(str(options["max_run_time"])) if "max_run_time" in options else None,
         seeds=numbers(seeds) if isinstance(seeds, str) else seeds,
-        grid=group.get("grid", {}),
+        grid=grid,
     )
     lists = {name: tuple(value) for name, value in content.items() if isinstance(value, list)}
     spec = cls(**content | lists)
@@ -101,10 +115,13 @@ def _table(path: Path, content: dict[str, Any], name: str) -> dict[str, Any]:
     return table
 
 
-def _known(who: str, table: Mapping[str, Any], names: Sequence[str]) -> None:
-    for key in table:
-        if key not in names:
-            raise nearest(who, key, dict.fromkeys(names))
+def _known(who: str, table: Mapping[str, Any], kinds: Mapping[str, tuple[Any, str]]) -> None:
+    for key, value in table.items():
+        if key not in kinds:
+            raise nearest(who, key, kinds)
+        kind, words = kinds[key]
+        if not isinstance(value, kind):
+            raise BadSettings(f"{who}: {key} must be {words}; got {value!r}")
 
 
 def with_k(spec: Spec, wishes: Wishes) -> Spec:
@@ -147,6 +164,9 @@ def numbers(text: str) -> list[int]:
         if not ends:
             raise BadSettings(f"seeds: must be whole numbers such as 0-4 or 1,2,7; got {text!r}")
         first, last = int(ends[1]), int(ends[2] or ends[1])
+        if not first <= last < first + MAX_SEEDS:
+            must = f"must go up, by less than {MAX_SEEDS}"
+            raise BadSettings(f"seeds: {must}; got {part.strip()!r}")
         found += range(first, last + 1)
     return found
 
