@@ -6,7 +6,7 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help install serve demo proto proto-check fmt lint types test test-slow test-wheel \
-        bench bench-smoke check clean
+        test-compose bench bench-smoke check clean
 
 PYTHON ?= python3
 # What to test, such as TESTS=tests/khot or TESTS='tests/khot -k order'; all if empty.
@@ -63,11 +63,12 @@ fmt: install  ## Write: format and fix what can be fixed.
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/buf format --write proto
 
-lint: install  ## Read only: style of Python and protobuf.
+lint: install  ## Read only: style of Python, protobuf and container files.
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/buf lint proto
 	@$(BIN)/buf format --diff --exit-code proto
+	@$(BIN)/python deploy/docker/check.py
 
 types: install  ## Check the types.
 	@$(BIN)/mypy
@@ -80,6 +81,9 @@ test-slow: install  ## Run the tests that take minutes.
 
 test-wheel: install  ## Build the wheel, with and without a compiler, and use it elsewhere.
 	@$(IN_TMP) $(PYTEST) -m wheel
+
+test-compose: install  ## Build the images, start the compose stack, use it, stop it, kill it.
+	@$(IN_TMP) $(PYTEST) -m compose -v
 
 bench: install  ## Run the benchmarks; tables here, CSV in tests/bench/results.
 	@for file in tests/bench/bench_*.py; do $(BIN)/python "$$file" --out tests/bench/results; done

@@ -6,6 +6,7 @@ A threshold that a panel shows too is a constant here.
 from watch.rules import Alert
 
 FAULT_RATIO = 0.01
+ENGINE_LOSSES = 2
 P99_S = 0.5
 QUEUE_RATIO = 0.8
 FALLBACK_RATIO = 0.05
@@ -14,7 +15,7 @@ MEMORY_RATIO = 0.1
 DISK_RATIO = 0.1
 CERTIFICATE_S = 14 * 86400
 
-# How a job ends when neither its user nor its data are to blame.
+# How a job ends when its user is not to blame, or not alone, as for want of memory.
 OUR_OUTCOMES = "out_of_memory|worker_lost|storage|internal"
 
 ALERTS = (
@@ -23,7 +24,7 @@ ALERTS = (
         expr='up{job="khot"} == 0 or absent(up{job="khot"})',
         for_="1m",
         severity="critical",
-        summary="Prometheus cannot scrape khot at {{ $labels.instance }}.",
+        summary="Prometheus cannot scrape khot{{ with $labels.instance }} at {{ . }}{{ end }}.",
         symptom="Calls get UNAVAILABLE, or the metrics port alone is shut.",
         action="Ask health over gRPC. If that fails too, read the last lines of `khot-server`: a "
         "taken address, a bad tokens file or a full disk end it with the reason. If it answers, "
@@ -45,7 +46,7 @@ ALERTS = (
     ),
     Alert(
         name="KhotEngineLosses",
-        expr="increase(khot_engine_losses_total[15m]) > 2",
+        expr=f"increase(khot_engine_losses_total[15m]) > {ENGINE_LOSSES}",
         for_="0m",
         severity="warning",
         summary="khot at {{ $labels.instance }} lost {{ $value | humanize }} engines in 15 min.",
@@ -64,10 +65,11 @@ ALERTS = (
         summary="{{ $value | humanizePercentage }} of the calls to khot at {{ $labels.instance }} "
         "fail by its own fault.",
         symptom="Calls end with UNAVAILABLE, DEADLINE_EXCEEDED or INTERNAL.",
-        action="See which code it is. UNAVAILABLE: engines die, or it drains. DEADLINE_EXCEEDED: "
-        "the queue is long, see KhotLatencyP99. INTERNAL: a bug of ours, its trace is in the log.",
+        action="See in *Calls by code* which it is. UNAVAILABLE: engines die, or it drains. "
+        "DEADLINE_EXCEEDED: the queue is long, see KhotLatencyP99. INTERNAL: a bug of ours, its "
+        "trace is in the log.",
         dashboard="khot-serving",
-        panel="Calls by code",
+        panel="Calls that failed by our fault",
     ),
     Alert(
         name="KhotLatencyP99",
@@ -91,9 +93,9 @@ ALERTS = (
         summary="The queue of khot at {{ $labels.instance }} is {{ $value | humanizePercentage }} "
         "full.",
         symptom="Soon, or already, calls are refused with RESOURCE_EXHAUSTED.",
-        action="Find who sends the most (requests by method, message sizes). Give that tenant a "
-        "share with `--max-tenant-queue-elements`, add engines, or raise `--max-queue-elements` "
-        "if memory allows.",
+        action="Find who sends the most: with `--log-level debug` every call has a line with its "
+        "tenant. Give each tenant a share with `--max-tenant-queue-elements`, add engines, or "
+        "raise `--max-queue-elements` if memory allows.",
         dashboard="khot-serving",
         panel="Queue fill",
     ),
@@ -132,7 +134,7 @@ ALERTS = (
         severity="warning",
         summary="Job {{ $labels.job_id }} ({{ $labels.kind }}) at {{ $labels.instance }} has made "
         "no progress for {{ $value | humanizeDuration }}.",
-        symptom="A job is RUNNING and its step does not change.",
+        symptom="A job is RUNNING and its step does not change, or it has none yet.",
         action="`khot job show` and `khot job logs`. If its attempt uses no processor time, "
         "cancel and retry the job: it goes on from its last checkpoint. If the machine is "
         "overcommitted, lower `--job-slots`.",
@@ -147,7 +149,7 @@ ALERTS = (
         severity="warning",
         summary="Jobs ({{ $labels.kind }}) that failed at {{ $labels.instance }} within an hour as "
         "{{ $labels.outcome }}: {{ $value | humanize }}.",
-        symptom="Jobs are FAILED and their users are not to blame.",
+        symptom="Jobs are FAILED and their users are not to blame, or not alone.",
         action="out_of_memory: fewer `--job-slots`, or a smaller batch. worker_lost: five attempts "
         "died, see the log. storage: see KhotDisk. internal: a bug of ours, `khot job logs` has "
         "its trace. `khot job retry` runs a job again.",

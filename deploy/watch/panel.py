@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
-GREEN, AMBER, RED, BLUE, GREY = "green", "orange", "red", "blue", "text"
+GREEN, AMBER, RED, BLUE = "green", "orange", "red", "blue"
 
 Kind = Literal["stat", "timeseries", "heatmap", "bargauge", "table"]
 Json = dict[str, Any]
@@ -32,7 +32,7 @@ class Panel:
         width, height: in cells of Grafana's grid.
         steps: (from this value on, colour).
         base: the colour below the first of them.
-        least, most: of the axis; None: as the data are.
+        most: of the axis, which begins at 0; None: as the data are.
         words: what to write instead of a value.
         stacked: whether lines add up.
         log: whether the axis is logarithmic.
@@ -48,7 +48,6 @@ class Panel:
     height: int = 8
     steps: tuple[tuple[float, str], ...] = ()
     base: str = GREEN
-    least: float | None = 0
     most: float | None = None
     words: Mapping[str, tuple[str, str]] | None = None
     stacked: bool = False
@@ -72,7 +71,8 @@ class Panel:
             "options": self._options(),
         }
         if self.more:
-            shown["links"] = [{"title": "More", "url": path(self.more) + "?${__url_time_range}"}]
+            here = "${__url_time_range}&${__all_variables}"
+            shown["links"] = [{"title": "More", "url": f"{path(self.more)}?{here}"}]
         if self.kind == "table":
             hidden = dict.fromkeys(("Time", "Value", "__name__", "job"), True)
             shown["transformations"] = [{"id": "organize", "options": {"excludeByName": hidden}}]
@@ -112,8 +112,8 @@ class Panel:
             }
         if self.kind == "stat" and not (self.steps or self.words):
             defaults["color"] = {"mode": "fixed", "fixedColor": self.base}
-        if not self.log and self.least is not None:
-            defaults["min"] = self.least
+        if not self.log:
+            defaults["min"] = 0
         if self.most is not None:
             defaults["max"] = self.most
         if self.words is not None:

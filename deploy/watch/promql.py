@@ -32,14 +32,15 @@ def increase(name: str, *matchers: str, by: str = "", window: str = WINDOW) -> s
 
 
 def mean(name: str, *matchers: str, by: str = "") -> str:
-    """The mean of what went into a histogram."""
-    return f"{rate(f'{name}_sum', *matchers, by=by)} / {rate(f'{name}_count', *matchers, by=by)}"
+    """The mean of what went into a histogram; of nothing there is none."""
+    whole, number = (rate(f"{name}_{part}", *matchers, by=by) for part in ("sum", "count"))
+    return f"{whole} / ({number} > 0)"
 
 
 def quantile(q: float, name: str, *matchers: str, by: str = "") -> str:
-    """The q-quantile of what went into a histogram."""
+    """The q-quantile of what went into a histogram; of nothing there is none."""
     grouped = ", ".join(("le", by)) if by else "le"
-    return f"histogram_quantile({q:g}, {rate(f'{name}_bucket', *matchers, by=grouped)})"
+    return f"histogram_quantile({q:g}, {rate(f'{name}_bucket', *matchers, by=grouped)}) >= 0"
 
 
 def heat(name: str, *matchers: str) -> str:

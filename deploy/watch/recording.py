@@ -45,10 +45,6 @@ SERVING = (
             0.99, "khot_request_duration_seconds", "instance, method", f'{{method=~"{UNARY}"}}'
         ),
     ),
-    Record(
-        "instance:khot_queue_wait_seconds:p99_rate5m",
-        _quantile(0.99, "khot_queue_wait_seconds", "instance"),
-    ),
     Record("instance:khot_queue:ratio", "khot_queue_scores / khot_queue_limit_scores"),
 )
 SOLVER = (

@@ -32,13 +32,14 @@ class Adam(torch.optim.Adam):
         return None
 
     def _step(self, group: dict[str, Any], parameters: list[Tensor]) -> None:
+        gradients = [p.grad for p in parameters if p.grad is not None]  # all of them
         states = [self.state[p] for p in parameters]
         steps = [state["step"] for state in states]
         beta1, beta2 = group["betas"]
         torch._foreach_add_(steps, 1)
         torch._fused_adam_(
             parameters,
-            [p.grad for p in parameters],
+            gradients,
             [state["exp_avg"] for state in states],
             [state["exp_avg_sq"] for state in states],
             [],

@@ -59,7 +59,10 @@ class Settings(BaseSettings):
 
     # who
     tokens: Path | None = Field(
-        None, description="TOML file of bearer tokens; required unless address is loopback"
+        None, description="TOML file of bearer tokens; required unless loopback or anonymous"
+    )
+    anonymous: bool = Field(
+        False, description="serve without tokens all who can connect, wherever from; for containers"
     )
     tls_cert: Path | None = Field(None, description="certificate chain, PEM")
     tls_key: Path | None = Field(None, description="its private key, PEM")
@@ -187,10 +190,12 @@ class Settings(BaseSettings):
             raise ValueError("tls-cert and tls-key must be given together; got one of them")
         if self.tls_client_ca is not None and self.tls_cert is None:
             raise ValueError("tls-client-ca must come with tls-cert; got it alone")
-        if self.tokens is None and not is_loopback(self.address):
+        if self.tokens is not None and self.anonymous:
+            raise ValueError("tokens and anonymous must not be given together; got both")
+        if not (self.tokens or self.anonymous or is_loopback(self.address)):
             raise ValueError(
-                "tokens must be given where address is not loopback, or anyone could submit jobs; "
-                f"got address {self.address!r} and no tokens"
+                "tokens must be given where address is not loopback, or anyone could submit jobs, "
+                f"which anonymous allows; got address {self.address!r} and neither"
             )
         for name in ("tokens", "tls_cert", "tls_key", "tls_client_ca"):
             path = getattr(self, name)

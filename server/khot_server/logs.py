@@ -8,9 +8,11 @@ a job `job` and `tenant`. What callers send, tokens above all, is never logged.
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from typing import Literal
 
 import structlog
+from structlog.typing import Processor
 
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["auto", "json", "console"]
@@ -27,23 +29,38 @@ def configure(process: str) -> None:
     people = sys.stderr.isatty()
     form = os.environ.get(FORMAT, "auto")
     renderer = (
-        structlog.dev.ConsoleRenderer(colors=people)
+        # its own way to show a traceback tells the values of variables too
+        structlog.dev.ConsoleRenderer(
+            colors=people, exception_formatter=structlog.dev.plain_traceback
+        )
         if form == "console" or (form == "auto" and people)
         else structlog.processors.JSONRenderer()
     )
     level = logging.getLevelNamesMapping()[os.environ.get(LEVEL, "info").upper()]
+    common = (
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+    )
     structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            renderer,
-        ],
+        processors=[*common, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     structlog.contextvars.bind_contextvars(process=process)
+    _take_in_libraries(common, renderer, max(level, logging.WARNING))
+
+
+def _take_in_libraries(common: Sequence[Processor], renderer: Processor, level: int) -> None:
+    """Let what gRPC, asyncio and others warn of have lines as ours are, not text between them."""
+    others = logging.StreamHandler(sys.stderr)
+    last = (structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer)
+    others.setFormatter(
+        structlog.stdlib.ProcessorFormatter(foreign_pre_chain=common, processors=last)
+    )
+    logging.basicConfig(handlers=[others], level=level, force=True)
+    logging.captureWarnings(True)
 
 
 def debugging() -> bool:

@@ -1,10 +1,11 @@
 """What metrics cost: at every call, at every scrape, and in series.
 
 `ratio` is the processor time of the API process for a call of one row, beside that of a call that
-is not counted (`load_toggled_api.py`); the two take turns, and the median of the rounds' ratios
-counts. `scrape` is the time, the processor time and the size of a page with 200 jobs that ended
-and 20 that run.
-`series` are those of a page before and after 1,000 more jobs have come and gone.
+is not counted (`load_toggled_api.py`). A round has counted, uncounted and counted calls, so that
+what drifts on the machine cancels out, and the median of the rounds' ratios counts; `same` is that
+of the first counted calls over the last, which only noise makes other than 1. `scrape` is the time,
+the processor time and the size of a page with 200 jobs that ended and 20 that run. `series` are
+those of a page before and after 1,000 more jobs have come and gone.
 """
 
 import contextlib
@@ -139,16 +140,17 @@ def running() -> Iterator[tuple[Api, JobStore]]:
             yield api, store
 
 
-def timed_calls(api: Api, rounds: int, calls: int) -> list[tuple[float, float]]:
-    """The microseconds of a call that is counted and of one that is not, round by round."""
+def timed_calls(api: Api, rounds: int, calls: int) -> list[tuple[float, float, float]]:
+    """The microseconds of a call that is counted, of one that is not, and counted again."""
     api.call_us(calls)
     timed, before = [], api.counted()
     for _ in range(rounds):
-        counted_us = api.call_us(calls)
+        first_us = api.call_us(calls)
         api.toggle()
-        timed.append((counted_us, api.call_us(calls)))
+        uncounted_us = api.call_us(calls)
         api.toggle()
-    assert api.counted() - before == rounds * calls
+        timed.append((first_us, uncounted_us, api.call_us(calls)))
+    assert api.counted() - before == 2 * rounds * calls
     return timed
 
 
@@ -189,11 +191,11 @@ def main() -> None:
         _, before = scrapes[-1]
         run_jobs(store, api, more)
         _, after = api.scrape()
-    counted_us, uncounted_us = zip(*timed, strict=True)
     row = {
-        "call_us": statistics.median(counted_us),
-        "uncounted_us": statistics.median(uncounted_us),
-        "ratio": statistics.median(a / b for a, b in timed),
+        "call_us": statistics.median((first + last) / 2 for first, _, last in timed),
+        "uncounted_us": statistics.median(between for _, between, _ in timed),
+        "ratio": statistics.median((first + last) / 2 / between for first, between, last in timed),
+        "same": statistics.median(first / last for first, _, last in timed),
         "scrape_ms": 1e3 * statistics.median(seconds for seconds, _ in scrapes),
         "scrape_cpu_ms": 1e3 * used_s / rounds,
         "scrape_kb": len(before) / 1e3,

@@ -33,7 +33,7 @@ from khot_server.jobs.artifacts.pictures.drawing import DPI, GREY, INK, png, sty
 ROOT = Path(__file__).parents[2]
 STEP_S = 2.0
 WINDOW = "12s"  # of rates
-COLOURS = ("#0969da", "#bf8700", "#8250df", "#1a7f37", "#cf222e", "#0a7ea4", "#6e7781", "#bc4c00")
+COLOURS = ("#0969da", "#bf8700", "#8250df", "#1a7f37", "#cf222e", "#12a3b4", "#6e7781", "#d6409f")
 Json = dict[str, Any]
 # (file, how many side by side, what is in it)
 PICTURES: tuple[tuple[str, int, dict[str, tuple[str, ...]]], ...] = (
@@ -85,8 +85,8 @@ def act(scene: Scene, seconds: float) -> None:
 def train(scene: Scene, stopped: threading.Event) -> None:
     """Jobs one after another, the third of which fails, until it is to stop."""
     specs = (
-        FeatureSelection(k=10, epochs=400, patience=0, references=False),
-        Vae(epochs=500, patience=0, **SMALL_VAE),
+        FeatureSelection(k=10, epochs=1000, patience=0, references=False),
+        Vae(epochs=1200, patience=0, **SMALL_VAE),
         FeatureSelection(k=10, learning_rate=1e6, hidden=(8,) * 8),
     )
     for spec in itertools.cycle(specs):
@@ -181,8 +181,10 @@ def legend(form: str, labels: dict[str, str]) -> str:
 
 def in_words(value: float, unit: str) -> str:
     """A value as Grafana would write it."""
+    if unit == "sci":
+        return f"{value:.0e}"
     if unit == "percentunit":
-        return f"{100 * value:.3g} %" if value > 1e-3 or value == 0 else f"{value:.0e}"
+        return f"{100 * value:.3g} %"
     if unit == "s" and value < 1:
         return f"{1000 * value:.3g} ms"
     suffix = {"s": " s", "reqps": " req/s", "bytes": "B"}.get(unit, unit.partition("si:")[2])
@@ -205,9 +207,10 @@ def picture(prometheus: Prometheus, across: int, chosen: list[Json], start: floa
 
 
 def small(picture: bytes) -> bytes:
-    """The same with few colours, in a third of the bytes."""
-    packed = io.BytesIO()
-    Image.open(io.BytesIO(picture)).convert("RGB").quantize(96).save(packed, "PNG", optimize=True)
+    """The same with few colours, in a third of the bytes; those of thin lines stay."""
+    packed, all_colours = io.BytesIO(), Image.open(io.BytesIO(picture)).convert("RGB")
+    few = all_colours.quantize(256, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    few.save(packed, "PNG", optimize=True)
     return packed.getvalue()
 
 

@@ -8,8 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from promql import Binary, parse, series
+from typer.main import get_command
 from watch.alerts import ALERTS
 from watch.dashboards import DASHBOARDS
+
+from khot_client.cli import app
+from khot_server.config import Settings
 
 pytestmark = pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool")
 
@@ -68,7 +73,7 @@ CASES = {
         {UP: "1 0x10"},
         "3m",
         "Prometheus cannot scrape khot at a:9551.",
-        {UP: "1x10"},
+        {UP: "1x2 0 1x10"},
         job="khot",
     ),
     "KhotNoEngine": case(
@@ -87,7 +92,7 @@ CASES = {
         {calls("OK"): "0+96x30", calls("INTERNAL"): "0+4x30"},
         "15m",
         "4% of the calls to khot at a:9551 fail by its own fault.",
-        {calls("OK"): "0+999x30", calls("INTERNAL"): "0+1x30", calls("NOT_FOUND"): "0+500x30"},
+        {calls("OK"): "0+986x30", calls("INTERNAL"): "0+14x30", calls("NOT_FOUND"): "0+500x30"},
     ),
     "KhotLatencyP99": case(
         {duration("0.5"): "0+80x40", duration("1"): "0+100x40", duration("+Inf"): "0+100x40"},
@@ -118,7 +123,7 @@ CASES = {
         "20m",
         "10% of the rows of sigmoid_topk (serving) at a:9551 needed bisection.",
         {
-            root("khot_root_fallback_rows_total"): "0+1x30",
+            root("khot_root_fallback_rows_total"): "0+4x30",
             root("khot_root_iterations_count"): "0+100x30",
         },
         operator="sigmoid_topk",
@@ -128,7 +133,7 @@ CASES = {
         {JOB: "60x30"},
         "18m",
         "Job 7 (vae) at a:9551 has made no progress for 17m 0s.",
-        {JOB: "0+60x30"},
+        {JOB: "240x30"},
         job_id="7",
         kind="vae",
     ),
@@ -169,7 +174,7 @@ CASES = {
         {alone("khot_certificate_expiry_timestamp_seconds"): "867600x70"},
         "1h",
         "The certificate of khot at a:9551 expires in 10d 0h 0m 0s.",
-        {alone("khot_certificate_expiry_timestamp_seconds"): "1728000x70"},
+        {alone("khot_certificate_expiry_timestamp_seconds"): "1300000x70"},
     ),
 }
 
@@ -225,7 +230,7 @@ def test_is_quiet_on_anything_less(name, tmp_path):
 
 def test_is_told_when_there_is_no_target_at_all(tmp_path):
     told = expected("KhotDown") | {"exp_labels": {"job": "khot", "severity": "critical"}}
-    told["exp_annotations"] |= {"summary": "Prometheus cannot scrape khot at ."}
+    told["exp_annotations"] |= {"summary": "Prometheus cannot scrape khot."}
     done = ran(tmp_path / "case.json", group("KhotDown", {"up": "1x10"}, "3m", [told]))
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -249,3 +254,61 @@ def test_leads_to_its_panel_and_its_line_of_the_runbook(alert):
     lines = (DEPLOY.parent / file).read_text().splitlines()
     (line,) = (line for line in lines if f'<a id="{anchor}"></a>' in line)
     assert alert.name in line and alert.action in line and f": {panel['title']} |" in line
+
+
+def names(*expressions: str) -> set[str]:
+    """The series that are asked for."""
+    return {asked.name for expression in expressions for asked in series(expression)}
+
+
+def shown_by(panel: dict) -> set[str]:
+    return names(*(target["expr"] for target in panel["targets"]))
+
+
+def lines_of(panel: dict) -> list[float]:
+    """Where a graph has dashed lines."""
+    if panel["type"] != "timeseries":
+        return []
+    return [step["value"] for step in panel["fieldConfig"]["defaults"]["thresholds"]["steps"][1:]]
+
+
+def threshold(expression: str) -> float:
+    match parse(expression):
+        case Binary(mark=">" | "<", right=limit):
+            # where any is too many, the line is at one
+            return limit.value or 1
+
+
+PANELS = {
+    (page["uid"], panel["title"]): panel
+    for page in map(json.loads, (path.read_text() for path in DEPLOY.glob("grafana/dashboards/*")))
+    for panel in page["panels"]
+    if panel["type"] != "row"
+}
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+def test_its_panel_shows_what_it_looks_at_with_a_line_where_it_fires(alert):
+    panel = PANELS[alert.dashboard, alert.panel]
+    assert names(alert.expr) <= shown_by(panel)
+    assert not lines_of(panel) or lines_of(panel) == [threshold(alert.expr)]
+
+
+@pytest.mark.parametrize("place", [place for place in PANELS if lines_of(PANELS[place])], ids=str)
+def test_a_dashed_line_is_where_an_alert_fires(place):
+    about = [alert for alert in ALERTS if names(alert.expr) <= shown_by(PANELS[place])]
+    assert lines_of(PANELS[place]) == [threshold(alert.expr) for alert in about]
+
+
+def test_settings_and_commands_that_are_named_exist():
+    said = [alert.action for alert in ALERTS]
+    said += [panel["description"] for panel in PANELS.values()]
+    flags = {flag for text in said for flag in re.findall(r"--([a-z-]+)", text)}
+    assert flags and flags <= {name.replace("_", "-") for name in Settings.model_fields}
+    commands = {tuple(c.split()) for text in said for c in re.findall(r"`khot ([a-z ]+)`", text)}
+    known = {
+        (name, below)
+        for name, command in get_command(app).commands.items()
+        for below in getattr(command, "commands", ())
+    }
+    assert commands and commands <= known

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -54,11 +55,23 @@ def test_every_unit_fits_its_expression(panel):
         check_unit(target["expr"], unit, EXPRESSIONS, buckets=panel["type"] == "heatmap")
 
 
-@pytest.mark.parametrize("panel", PANELS)
-def test_every_panel_is_of_the_chosen_servers(panel):
+def labels_of(name: str) -> tuple[str, ...]:
+    """The labels by which a series is told apart; all have the instance too."""
+    if name in EXPRESSIONS:
+        return tuple(name.partition(":")[0].split("_"))
+    found = BY_NAME.get(re.sub(r"_(bucket|sum|count)$", "", name)) or BY_NAME.get(name)
+    return found.labels if found else ()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_series_is_of_the_chosen_servers_and_operators(name):
     """But the alerts, which are of all."""
-    for target in panel["targets"]:
-        assert "ALERTS" in target["expr"] or 'instance=~"$instance"' in target["expr"]
+    variables = {variable["name"] for variable in FILES[name]["templating"]["list"]}
+    for panel in FILES[name]["panels"]:
+        for asked in chain.from_iterable(series(t["expr"]) for t in panel.get("targets", ())):
+            chosen = {label for label, _, value in asked.matchers if value == f"${label}"}
+            wanted = {"instance", *labels_of(asked.name)} & variables
+            assert asked.name == "ALERTS" or chosen == wanted, f"{panel['title']}: {asked}"
 
 
 @pytest.mark.parametrize("name", FILES)

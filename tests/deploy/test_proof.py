@@ -2,11 +2,11 @@
 
 import json
 import math
-import re
 import shutil
 import subprocess
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,11 +15,12 @@ from processes import wait_until
 from promql import Series as Asked
 from promql import parse, series, walk
 from scene import Scene, staged
-from traffic import FLAGS, Done, be_refused, serve, train, watching
+from traffic import FLAGS, RELAXED, Done, N, be_refused, serve, train, watching
 from watch.alerts import ALERTS
 from watch.recording import RECORDS
 
 from khot_server.metrics.definitions import BY_NAME
+from khot_server.metrics.memory import memory
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("prometheus") is None, reason="no prometheus"),
@@ -198,10 +199,29 @@ def test_calls_and_refusals_are_those_that_were_made(scene, done):
     for (method, code), times in done.calls.items():
         one = f'khot_requests_total{{method="{method}", code="{code}"}}'
         assert scene.prometheus.value(one) == times, one
+    times: Counter[str] = Counter()
+    for (method, _), number in done.calls.items():
+        times[method] += number
+    seen = per_window(shown(scene, "khot-serving: Calls by method", "method"))
+    for method in ("Relax", "Sample"):
+        agrees(scene, {method: seen[method]}, {method: times[method]})
+        timed = f'khot_request_duration_seconds_count{{method="{method}"}}'
+        assert scene.prometheus.value(timed) == times[method]
     codes = shown(scene, "khot-serving: Calls by code", "code")
     refused = {code for _, code in done.calls}
     assert refused <= codes.keys()
     assert shown(scene, "khot-overview: Calls that failed by our fault") == {"": 0}
+
+
+def test_every_row_was_in_a_batch(scene, done):
+    value = scene.prometheus.value
+    assert value("khot_batch_rows_sum") == sum(done.rows.values())
+    rows = sum(done.rows[operator] for operator in RELAXED) + sum(done.draws.values())
+    assert value("khot_batch_scores_sum") == N * rows
+    for part in ("rows", "scores"):
+        panel = f"khot-serving: {part.capitalize()} of a batch, mean"
+        exact = value(f"khot_batch_{part}_sum / khot_batch_{part}_count")
+        assert shown(scene, panel) == {"": pytest.approx(exact)}
 
 
 def test_jobs_end_as_they_did(scene, done):
@@ -254,8 +274,7 @@ def test_bytes_are_those_of_the_files(scene, done):
 
 def test_the_machine_is_this_one(scene):
     value = scene.prometheus.value
-    kilobytes = re.search(r"MemTotal:\s+(\d+) kB", Path("/proc/meminfo").read_text())[1]
-    assert value("khot_machine_memory_bytes") == 1024 * int(kilobytes)
+    assert value("khot_machine_memory_bytes") == memory().total
     disk = shutil.disk_usage(scene.folder / "state")
     assert value("khot_state_size_bytes") == disk.total
     assert value("khot_state_free_bytes") == pytest.approx(disk.free, rel=0.2)

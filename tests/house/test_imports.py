@@ -54,6 +54,7 @@ ALLOWED = {
         "khot_server.messages",
         "khot_server.metrics",
     },
+    "khot_server.healthcheck": {"grpc", "khot_server.config"},
     "khot_server.web": {
         "khot_server.api.identity",
         "khot_server.config",

@@ -64,7 +64,7 @@ def test_commands_on_the_pages_exist():
 
 def test_make_help_lists_every_command():
     wanted = "help install serve demo proto proto-check fmt lint types test test-slow test-wheel "
-    wanted += "bench bench-smoke check clean"
+    wanted += "test-compose bench bench-smoke check clean"
     out = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
     assert set(re.findall(r"make ([a-z-]+)", out.stdout)) == set(wanted.split())
 

@@ -20,6 +20,13 @@ def test_defaults_are_loopback_and_open():
     assert settings.state_dir.name == "khot"
 
 
+def test_anonymous_opens_any_address(monkeypatch):
+    assert not config.load([]).anonymous
+    monkeypatch.setenv("KHOT_ANONYMOUS", "true")
+    settings = config.load(["--address", "0.0.0.0:1"])
+    assert settings.anonymous and settings.tokens is None
+
+
 def test_flag_wins_over_variable_over_file_over_default(monkeypatch, tmp_path):
     file = tmp_path / "khot.toml"
     file.write_text("drain_s = 1.0\nlease_s = 2.0\nheartbeat_s = 1.0\n")
@@ -59,6 +66,10 @@ BAD = {
         "metrics-address: must be host:port",
     ),
     "open to the world": (["--address", "0.0.0.0:1"], "tokens must be given where address is not"),
+    "open and guarded": (
+        ["--anonymous", "true", "--tokens", "/no/such"],
+        "tokens and anonymous must not be given together; got both",
+    ),
     "half of TLS": (["--tls-cert", "x.pem"], "tls-cert and tls-key must be given together"),
     "callers without TLS": (["--tls-client-ca", "x.pem"], "tls-client-ca must come with tls-cert"),
     "no such tokens": (["--tokens", "/no/such"], "tokens must be a file; got '/no/such'"),

@@ -70,7 +70,9 @@ def test_at_debug_level_calls_and_jobs_are_told_of_and_no_secrets(talking):
     lines, passed = lines_of(server), passings(server)
     assert {line["process"] for line in lines} >= {"api", "runner"}
     assert [line["state"] for line in passed] == ["QUEUED", "RUNNING", "SUCCEEDED"]
-    assert {(line["job"], line["tenant"]) for line in passed} == {(job.id, "vision")}
+    told = [line for line in lines if "job" in line]
+    assert {"attempt_started", "attempt_ended", "job_passed"} == {line["event"] for line in told}
+    assert {(line["job"], line["tenant"]) for line in told} == {(job.id, "vision")}
     relaxed = [line for line in lines if line["event"] == "call" and line["method"] == "Relax"]
     assert [line["code"] for line in relaxed] == ["OK", "OK", "UNAUTHENTICATED"]
     assert relaxed[0]["request_id"] == "call-7" and relaxed[0]["tenant"] == "vision"
@@ -80,20 +82,46 @@ def test_at_debug_level_calls_and_jobs_are_told_of_and_no_secrets(talking):
     assert token not in said and not [mark for mark in MARKS if mark in said]
 
 
-def logged(form: str, level: str) -> list[str]:
-    """The lines of a process that logs at two levels, to a pipe."""
+TWO_LEVELS = """
+structlog.get_logger().debug('small', n=1)
+structlog.get_logger().warning('large', n=2)
+"""
+LIBRARIES = """
+logging.getLogger('asyncio').info('as usual')
+try:
+    1 / 0
+except ZeroDivisionError:
+    logging.getLogger('asyncio').exception('task %s failed', 7)
+warnings.warn('old')
+"""
+FAULT = """
+def tell(secret):
+    try:
+        1 / 0
+    except ZeroDivisionError:
+        structlog.get_logger().exception('fault')
+
+tell('of a tena' + 'nt')
+"""
+
+
+def logged(
+    form: str, level: str, does: str = TWO_LEVELS, stderr: int = subprocess.PIPE
+) -> list[str]:
+    """The lines of a process that does this, to a pipe."""
     program = (
+        "import logging, warnings\n"
         "import structlog\n"
         "from khot_server import logs\n"
-        "logs.configure('p')\n"
-        "structlog.get_logger().debug('small', n=1)\n"
-        "structlog.get_logger().warning('large', n=2)\n"
+        f"logs.configure('p')\n{does}"
     )
     environment = {**os.environ, "KHOT_LOG_FORMAT": form, "KHOT_LOG_LEVEL": level}
     command = [sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=stderr, text=True, check=True, env=environment
+    )
     assert not done.stdout
-    return done.stderr.splitlines()
+    return (done.stderr or "").splitlines()
 
 
 @pytest.mark.parametrize("form", ["auto", "json"])
@@ -103,9 +131,36 @@ def test_lines_are_json_where_no_terminal_is(form):
     assert line == {"event": "large", "n": 2, "level": "warning", "process": "p"}
 
 
+def test_what_libraries_warn_of_has_lines_too():
+    """They know nothing of structlog, and whoever reads the log needs it to be JSON throughout."""
+    failed, warned = map(json.loads, logged("json", "debug", LIBRARIES))
+    assert (failed["event"], failed["level"], failed["process"]) == ("task 7 failed", "error", "p")
+    assert "ZeroDivisionError" in failed["exception"] and failed["timestamp"].endswith("Z")
+    assert "UserWarning: old" in warned["event"] and warned["level"] == "warning"
+    assert len(logged("json", "error", LIBRARIES)) == 1
+
+
+@pytest.mark.parametrize("form", ["console", "json"])
+def test_a_traceback_tells_no_values(form):
+    said = "\n".join(logged(form, "info", FAULT))
+    assert "fault" in said and "ZeroDivisionError" in said
+    assert "of a tenant" not in said and "UserWarning" not in said
+
+
 def test_lines_are_for_people_if_they_ask():
     (line,) = logged("console", "info")
     assert "large" in line and "n=2" in line and "\x1b" not in line
+
+
+def test_lines_are_for_people_on_a_terminal():
+    ours, terminal = os.openpty()
+    try:
+        logged("auto", "info", stderr=terminal)
+        line = os.read(ours, 1 << 16).decode()
+    finally:
+        os.close(ours)
+        os.close(terminal)
+    assert "large" in line and "\x1b[" in line and not line.startswith("{")
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
 """The process tree: how it starts, what happens when X dies, and how it stops."""
 
+import contextlib
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -18,6 +20,7 @@ from processes import Server, alive, descendants, wait_until
 
 from khot_proto.v1 import job_service_pb2 as jobs_pb
 from khot_server.config import Settings
+from khot_server.jobs.store import DATABASE_NAME, JobStore
 from khot_server.supervisor import with_ports
 
 PROCESSES = ("api", "engine", "runner")
@@ -81,6 +84,15 @@ def test_what_cannot_start_ends_the_service_with_the_reason(tmp_path):
             done = started(*arguments)
             assert done.returncode == 1, reason
             assert reason in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_state_of_a_later_version_ends_it_with_the_reason(tmp_path):
+    JobStore(tmp_path / DATABASE_NAME).close()
+    with contextlib.closing(sqlite3.connect(tmp_path / DATABASE_NAME)) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    done = started("--state-dir", str(tmp_path))
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "job store: database must be of this version of khot or an older one" in done.stderr
 
 
 def test_bad_settings_are_said_and_nothing_starts():

@@ -95,7 +95,7 @@ class Unit:
 
 
 PER_SECOND = Unit({"second": -1})
-GRAFANA = {"s": {"second": 1}, "bytes": {"byte": 1}, "percentunit": {}}
+GRAFANA = {"s": {"second": 1}, "bytes": {"byte": 1}, "percentunit": {}, "sci": {}}
 GRAFANA |= {"Bps": {"byte": 1, "second": -1}, "reqps": {"request": 1, "second": -1}}
 
 

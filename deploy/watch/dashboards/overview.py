@@ -113,7 +113,8 @@ SERVING = (
     Panel(
         "Duration of Relax and Sample",
         "s",
-        "Median and 99th percentile in five minutes, by method, from a call's arrival to its end.",
+        "Median and 99th percentile in five minutes of Relax, Sample and their gradients, from a "
+        "call's arrival to its end; of the server where it is longest.",
         (
             Query(f"max by (method) ({of(P50)} >= 0)", "{{method}}, median"),
             Query(f"max by (method) ({of(P99)} >= 0)", "{{method}}, 99 %"),
@@ -156,8 +157,8 @@ TRAINING = (
     Panel(
         "Iterations of a row's root",
         "short",
-        "Mean in five minutes of the root-finding iterations of a row, served and trained. Up to "
-        "four is as it should be.",
+        "Mean in five minutes of the root-finding iterations of a row, served and trained, at the "
+        "server where it is greatest. Up to four is as it should be.",
         (
             Query(
                 worst(
@@ -183,7 +184,8 @@ MACHINE = (
     Panel(
         "Memory left, of the machine",
         "percentunit",
-        "Memory that is available over all there is.",
+        "Memory that is available over all there is, in the machine or, where that has a limit, in "
+        "the container.",
         (Query(of("instance:khot_machine_memory_available:ratio"), "{{instance}}"),),
         most=1,
         base=RED,

@@ -28,7 +28,8 @@ MACHINE = (
     Panel(
         "Memory left, of the machine",
         "percentunit",
-        "Memory that is available over all there is; below the line an alert fires.",
+        "Memory that is available over all there is, in the machine or, where that has a limit, in "
+        "the container; below the line an alert fires.",
         (Query(of("instance:khot_machine_memory_available:ratio"), "{{instance}}"),),
         most=1,
         base=RED,

@@ -1,8 +1,8 @@
 """From a call's arrival to its end: calls, the queue, batches, engines."""
 
-from watch.alerts import FAULT_RATIO, P99_S, QUEUE_RATIO
+from watch.alerts import ENGINE_LOSSES, FAULT_RATIO, P99_S, QUEUE_RATIO
 from watch.dashboard import Dashboard, Row
-from watch.panel import AMBER, RED, Panel, Query
+from watch.panel import RED, Panel, Query
 from watch.promql import OPERATOR, heat, increase, mean, of, quantile, rate, total
 
 CALLS = (
@@ -31,10 +31,11 @@ CALLS = (
     Panel(
         "Duration of calls, median",
         "s",
-        "Half of the calls in five minutes took less, from arrival to end.",
+        "Half of the calls of Relax, Sample and their gradients in five minutes took less, from "
+        "arrival to end.",
         (
             Query(
-                of("instance_method:khot_request_duration_seconds:p50_rate5m"),
+                f"{of('instance_method:khot_request_duration_seconds:p50_rate5m')} >= 0",
                 "{{method}} at {{instance}}",
             ),
         ),
@@ -42,10 +43,10 @@ CALLS = (
     Panel(
         "Duration of calls, 99th percentile",
         "s",
-        "One call in a hundred in five minutes took longer. The dashed line is where an alert is.",
+        "One call in a hundred of Relax, Sample and their gradients in five minutes took longer.",
         (
             Query(
-                of("instance_method:khot_request_duration_seconds:p99_rate5m"),
+                f"{of('instance_method:khot_request_duration_seconds:p99_rate5m')} >= 0",
                 "{{method}} at {{instance}}",
             ),
         ),
@@ -107,7 +108,7 @@ QUEUE = (
         "batching keeps it near one batch's time.",
         (
             Query(quantile(0.5, "khot_queue_wait_seconds"), "median"),
-            Query(f"max({of('instance:khot_queue_wait_seconds:p99_rate5m')})", "99 %"),
+            Query(quantile(0.99, "khot_queue_wait_seconds"), "99 %"),
         ),
     ),
 )
@@ -145,14 +146,19 @@ BATCHES = (
         "Engines busy",
         "percentunit",
         "Share of their time that the engines compute. Near 100 %, more engines or cores help.",
-        (Query(f"{rate('khot_batch_compute_seconds_sum')} / {total('khot_engine_up')}", "busy"),),
-        steps=((0.9, AMBER),),
+        (
+            Query(
+                f"{rate('khot_batch_compute_seconds_sum')} / ({total('khot_engine_up')} > 0)",
+                "busy",
+            ),
+        ),
     ),
     Panel(
         "Engines lost",
         "short",
         "Engines that died or were ended, in 15 minutes. Each cost the calls it was computing.",
         (Query(increase("khot_engine_losses_total", by="instance", window="15m"), "{{instance}}"),),
+        steps=((ENGINE_LOSSES, RED),),
     ),
 )
 

@@ -55,11 +55,13 @@ ITERATIONS = (
 EXACTNESS = (
     Panel(
         "Residual of a row, 99th percentile",
-        "percentunit",
-        "How far the sum of a row is from k, over min(k, n - k): at most so, for 99 of 100 rows.",
+        "sci",
+        "How far the sum of a row is from k, over min(k, n - k): at most so, for 99 of 100 rows in "
+        "five minutes, at the server where it is greatest.",
         (
             Query(
-                worst("instance_operator_source:khot_root_residual:p99_rate5m", OPERATOR, by=BY),
+                worst("instance_operator_source:khot_root_residual:p99_rate5m", OPERATOR, by=BY)
+                + " >= 0",
                 LEGEND,
             ),
         ),
@@ -67,14 +69,14 @@ EXACTNESS = (
     ),
     Panel(
         "Residuals in serving",
-        "percentunit",
+        "sci",
         "How many served rows had which relative residual.",
         (Query(heat("khot_root_residual", OPERATOR, 'source="serving"')),),
         kind="heatmap",
     ),
     Panel(
         "Residuals in training",
-        "percentunit",
+        "sci",
         "How many trained rows had which relative residual.",
         (Query(heat("khot_root_residual", OPERATOR, 'source="training"')),),
         kind="heatmap",
@@ -82,8 +84,8 @@ EXACTNESS = (
     Panel(
         "Share of rows that needed bisection",
         "percentunit",
-        "Rows whose bracket had to be halved, over all, in five minutes. Saturated scores and far "
-        "outliers do that.",
+        "Rows whose bracket had to be halved, over all, in five minutes, at the server where that "
+        "is greatest. Saturated scores and far outliers do that.",
         (
             Query(
                 worst(

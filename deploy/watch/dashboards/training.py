@@ -6,6 +6,8 @@ from watch.panel import BLUE, RED, Panel, Query
 from watch.promql import increase, mean, of, quantile, rate, total
 
 JOB = "{{kind}} {{job_id}}"
+# what Grafana makes of promql.WINDOW
+LATELY = "in the minute before, or in the step of a long graph"
 
 NOW = (
     Panel(
@@ -27,7 +29,8 @@ NOW = (
     Panel(
         "Since the last progress",
         "s",
-        "How long ago each running job last told of a step. Above the line an alert fires.",
+        "How long ago each running job last told of a step, or began. Above the line an alert "
+        "fires.",
         (Query(f"time() - {of('khot_job_last_progress_timestamp_seconds')}", JOB),),
         steps=((STUCK_S, RED),),
     ),
@@ -73,13 +76,13 @@ ENDS = (
     Panel(
         "Jobs submitted",
         "short",
-        "Jobs that were accepted in the window of the graph, by kind.",
+        f"Jobs that were accepted {LATELY}, by kind.",
         (Query(increase("khot_jobs_submitted_total", by="kind"), "{{kind}}"),),
     ),
     Panel(
         "Jobs ended, by outcome",
         "short",
-        "Jobs that ended in the window of the graph: succeeded, cancelled, or why they failed.",
+        f"Jobs that ended {LATELY}: succeeded, cancelled, or why they failed.",
         (
             Query(
                 f"{increase('khot_jobs_ended_total', by='outcome')} > 0",
@@ -91,8 +94,8 @@ ENDS = (
     Panel(
         "Attempts ended, by outcome",
         "short",
-        "Attempts that ended in the window of the graph. Lost ones are infrastructure's, cost the "
-        "user nothing and are repeated from the last checkpoint.",
+        f"Attempts that ended {LATELY}. Lost ones, with their leases, are infrastructure's, cost "
+        "the user nothing and are tried again from the last checkpoint.",
         (
             Query(
                 increase("khot_attempts_total", by="outcome"),

@@ -95,6 +95,8 @@ class App:
                 "khot-server: state-dir must be a directory that can be written; "
                 f"got {str(settings.state_dir)!r} ({error})"
             ) from error
+        except RuntimeError as error:  # a later version of khot has been there
+            raise CannotStart(f"khot-server: {error}") from error
         self.datasets = DatasetStore(
             self.store.database,
             settings.state_dir,
@@ -106,7 +108,7 @@ class App:
         self.khot = KHotService(self.batcher, pb.Limits(**told))
         self.health = Health([service.full_name for service in OURS])
         self.listeners = self._listeners()
-        self.gpus = Gpus(settings.devices)
+        self.gpus = Gpus(settings.devices, os.environ.get("CUDA_VISIBLE_DEVICES"))
         self._export_readings()
         self._engines: set[asyncio.Task[None]] = set()
         self._serving: set[Link] = set()
@@ -117,6 +119,7 @@ class App:
         readings.batcher(instruments, self.batcher)
         readings.disk(instruments, self.settings.state_dir)
         readings.processes(instruments, os.getppid())
+        readings.machine(instruments)
         readings.gpus(instruments, self.gpus)
         readings.certificate(instruments, None if cert is None else expiry(cert.read_text()))
 
@@ -162,6 +165,7 @@ class App:
             self.datasets,
             settings.state_dir,
             tokens=self.tokens,
+            anonymous=settings.anonymous,
             grafana_url=settings.grafana_url,
         )
         self.web = WebServer(site)

@@ -151,11 +151,11 @@ class Census:
 
     Attributes:
         jobs: how many of a state and kind; none where there are none.
-        running: the ids of those that a runner holds.
+        running: the kinds of those that a runner holds, by their ids.
     """
 
     jobs: Mapping[tuple[JobState, str], int]
-    running: frozenset[str]
+    running: Mapping[str, str]
 
 
 @dataclass(frozen=True)

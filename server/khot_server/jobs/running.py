@@ -53,7 +53,9 @@ class Running:
         self.claim, self.attempt = claim, attempt
         self._leases, self._state_dir, self._stop_s = leases, state_dir, stop_s
         self._oom_kills = oom_kills
-        self._log = log.bind(job=claim.job_id, attempt=claim.attempt, child=attempt.name)
+        self._log = log.bind(
+            job=claim.job_id, tenant=claim.tenant, attempt=claim.attempt, child=attempt.name
+        )
         self._log.info("attempt_started", resume=claim.checkpoint)
         self._why: Why | None = None
         self._checkpoints_s: list[float] = []  # of those since the last event

@@ -369,10 +369,10 @@ class JobStore:
     def census(self) -> Census:
         """Return which jobs there are now."""
         query = select(jobs.c.state, jobs.c.kind, func.count()).group_by(jobs.c.state, jobs.c.kind)
-        held = select(jobs.c.id).where(jobs.c.lease_token.is_not(None))
+        held = select(jobs.c.id, jobs.c.kind).where(jobs.c.lease_token.is_not(None))
         with self.database.reading() as connection:
             found = {(JobState(s), kind): count for s, kind, count in connection.execute(query)}
-            running = frozenset(connection.execute(held).scalars())
+            running = {row.id: row.kind for row in connection.execute(held)}
         return Census(found, running)
 
 

@@ -50,12 +50,12 @@ class Sweeper:
         before = self._clock() - self._ttl_s
         old = (jobs.c.state.in_(ENDED)) & (jobs.c.update_time < before)
         with self._database.reading() as connection:
-            found = connection.execute(select(jobs.c.id).where(old)).scalars().all()
-        for job_id in found:
+            found = connection.execute(select(jobs.c.id, jobs.c.tenant).where(old)).all()
+        for job_id, tenant in found:
             with self._database.writing() as connection:
                 if connection.execute(select(jobs.c.id).where(old, jobs.c.id == job_id)).first():
                     remove(connection, job_id)
-            log.info("job_expired", job=job_id)
+            log.info("job_expired", job=job_id, tenant=tenant)
 
     def _remove_orphans(self) -> None:
         """Directories of jobs that are gone; a row is always there before its directory."""
@@ -72,10 +72,10 @@ class Sweeper:
         over = sum(sizes.values()) - self._quota_bytes
         if over <= 0:
             return
-        ended = select(jobs.c.id).where(jobs.c.state.in_(ENDED)).order_by(jobs.c.update_time)
+        ended = select(jobs.c.id, jobs.c.tenant).where(jobs.c.state.in_(ENDED))
         with self._database.reading() as connection:
-            oldest = connection.execute(ended).scalars().all()
-        for job_id in oldest:
+            oldest = connection.execute(ended.order_by(jobs.c.update_time)).all()
+        for job_id, tenant in oldest:
             if over <= 0:
                 break
             if sizes.get(job_id):
@@ -83,7 +83,8 @@ class Sweeper:
                     connection.execute(delete(artifacts).where(artifacts.c.job_id == job_id))
                 remove_files(self._state_dir, job_id)
                 over -= sizes[job_id]
-                log.warning("job_files_removed", job=job_id, quota_bytes=self._quota_bytes)
+                quota = self._quota_bytes
+                log.warning("job_files_removed", job=job_id, tenant=tenant, quota_bytes=quota)
 
 
 def remove_files(state_dir: Path, job_id: str) -> None:

@@ -102,13 +102,17 @@ DEFINITIONS = (
     _counter("khot_job_epochs_total", "kind", "Epochs trained."),
     _counter("khot_job_rows_total", "kind", "Examples trained on, each time they were."),
     _histogram("khot_checkpoint_seconds", "", _SHORT, "Time to write a checkpoint."),
-    _counter("khot_attempts_total", "outcome", "Attempts at jobs that ended."),
+    _counter(
+        "khot_attempts_total",
+        "outcome",
+        "Attempts at jobs that ended; one that was lost, with its lease, is tried again.",
+    ),
     _gauge("khot_job_loss", "job_id kind", "Training loss of a running job."),
     _gauge("khot_job_progress_ratio", "job_id kind", "Steps done of a running job, of all."),
     _gauge(
         "khot_job_last_progress_timestamp_seconds",
         "job_id kind",
-        "When a running job last told of its progress.",
+        "When a running job last told of its progress; before it does, when it was first seen.",
     ),
     _counter("khot_nan_losses_total", "kind", "Jobs whose loss was not finite."),
     # storage
@@ -139,8 +143,14 @@ DEFINITIONS = (
         "process",
         "Memory of the service's processes; pages that several share are counted in each.",
     ),
-    _gauge("khot_machine_memory_bytes", "", "Memory of the machine."),
-    _gauge("khot_machine_memory_available_bytes", "", "Memory that can be had without swapping."),
+    _gauge(
+        "khot_machine_memory_bytes",
+        "",
+        "Memory of the machine, or of the container where that may have less.",
+    ),
+    _gauge(
+        "khot_machine_memory_available_bytes", "", "Memory of it that can be had without swapping."
+    ),
     _gauge("khot_gpu_memory_used_bytes", "device", "Memory in use of a GPU; absent without one."),
     _gauge(
         "khot_gpu_utilization_ratio",

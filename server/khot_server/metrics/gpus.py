@@ -13,7 +13,7 @@ from khot_server.metrics.instruments import Labels
 EVERY_S = 10.0
 _COMMAND = (
     "nvidia-smi",
-    "--query-gpu=index,memory.used,utilization.gpu",
+    "--query-gpu=index,uuid,memory.used,utilization.gpu",
     "--format=csv,noheader,nounits",
 )
 
@@ -21,15 +21,20 @@ _COMMAND = (
 class Gpus:
     """The GPUs among `devices`.
 
+    Args:
+        devices: as torch names them.
+        visible: CUDA_VISIBLE_DEVICES, which hides GPUs from torch and numbers the others anew, and
+            which nvidia-smi pays no heed to.
+
     Attributes:
         memory: in use, in bytes.
         utilization: share of the time, lately.
     """
 
-    def __init__(self, devices: Iterable[str]) -> None:
-        self._devices = {
-            device.partition(":")[2] or "0" for device in devices if device.startswith("cuda")
-        }
+    def __init__(self, devices: Iterable[str], visible: str | None = None) -> None:
+        numbers = [d.partition(":")[2] or "0" for d in devices if d.startswith("cuda")]
+        # torch's name of each, by what nvidia-smi calls it: a number, or the beginning of its UUID
+        self._devices = {_theirs(number, visible): f"cuda:{number}" for number in numbers}
         self.memory: dict[Labels, float] = {}
         self.utilization: dict[Labels, float] = {}
 
@@ -49,11 +54,19 @@ class Gpus:
         utilization: dict[Labels, float] = {}
         for line in text.splitlines():
             with contextlib.suppress(ValueError):  # "[N/A]" of one that does not tell
-                index, used_mib, percent = (part.strip() for part in line.split(","))
-                if index in self._devices:
-                    memory[(f"cuda:{index}",)] = float(used_mib) * (1 << 20)
-                    utilization[(f"cuda:{index}",)] = float(percent) / 100
+                index, uuid, used_mib, percent = (part.strip() for part in line.split(","))
+                for known, device in self._devices.items():
+                    if known == index or uuid.startswith(known):
+                        memory[(device,)] = float(used_mib) * (1 << 20)
+                        utilization[(device,)] = float(percent) / 100
         self.memory, self.utilization = memory, utilization
+
+
+def _theirs(number: str, visible: str | None) -> str:
+    if not visible:
+        return number
+    known = dict(enumerate(visible.split(",")))
+    return known.get(int(number), "").strip() or "none"
 
 
 def _asked() -> str:

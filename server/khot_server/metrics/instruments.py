@@ -17,6 +17,7 @@ from prometheus_client.core import (
     HistogramMetricFamily,
 )
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
 from khot_server.messages import Array
 from khot_server.metrics.definitions import BY_NAME, Definition
@@ -102,21 +103,32 @@ class Histogram(Collector):
 
     def __init__(self, definition: Definition, keys: Iterable[Labels] = ((),)) -> None:
         self._definition = definition
-        self._names = [*map(str, map(float, definition.bounds)), "+Inf"]
-        self._series = {key: Series(definition.bounds) for key in keys}
+        self._bounds = [*map(str, map(float, definition.bounds)), "+Inf"]
+        self._series: dict[Labels, tuple[Series, list[dict[str, str]]]] = {}
+        for key in keys:
+            self.of(*key)
 
     def of(self, *labels: str) -> Series:
         """The one of these labels, made if it is new."""
-        if labels not in self._series:
-            self._series[labels] = Series(self._definition.bounds)
-        return self._series[labels]
+        known = self._series.get(labels)
+        if known is None:
+            # made once, for there are thousands of buckets
+            named = dict(zip(self._definition.labels, labels, strict=True))
+            buckets = [{**named, "le": bound} for bound in self._bounds]
+            known = Series(self._definition.bounds), [*buckets, named]
+            self._series[labels] = known
+        return known[0]
 
     def collect(self) -> Iterable[Any]:
-        definition = self._definition
-        family = HistogramMetricFamily(definition.name, definition.text, labels=definition.labels)
-        for key, series in list(self._series.items()):
-            cumulative = zip(self._names, map(float, accumulate(series.counts)), strict=True)
-            family.add_metric(key, list(cumulative), series.sum)
+        name, text = self._definition.name, self._definition.text
+        family = HistogramMetricFamily(name, text, labels=self._definition.labels)
+        add = family.samples.append
+        for series, (*buckets, named) in list(self._series.values()):
+            counts = list(accumulate(series.counts))
+            for labels, count in zip(buckets, counts, strict=True):
+                add(Sample(f"{name}_bucket", labels, count))
+            add(Sample(f"{name}_count", named, counts[-1]))
+            add(Sample(f"{name}_sum", named, series.sum))
         return [family]
 
 

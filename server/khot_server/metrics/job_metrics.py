@@ -1,5 +1,6 @@
 """What the events of jobs tell, counted."""
 
+import time
 from itertools import product
 
 from khot_server.jobs.records import Census, StoredEvent
@@ -37,13 +38,18 @@ class JobMetrics:
         self._told = of.tally("job_last_progress_timestamp_seconds", ())
 
     def take(self, census: Census) -> None:
-        """There are these jobs now. One that was deleted has left no event of its end."""
+        """There are these jobs now. One that was deleted has left no event of its end.
+
+        One that runs and has told nothing is timed from here on, lest it hang unseen.
+        """
         for key in self._now.values:
             state, kind = key
             self._now.values[key] = census.jobs.get((JobState(state), kind), 0)
         for key in list(self._told.values):
             if key[0] not in census.running:
                 self._forget(key)
+        for key in census.running.items():
+            self._told.values.setdefault(key, time.time())
 
     def count(self, stored: StoredEvent) -> None:
         """Count an event, which must be told once."""

@@ -5,7 +5,6 @@ attempt that has ended is told by its nursery or runner, which waited for it; of
 that has ended, what was last seen is kept, so that no counter ever falls.
 """
 
-import contextlib
 import os
 import threading
 from collections import defaultdict
@@ -125,14 +124,3 @@ class _Process:
             return {"nursery": self.own_s, "attempt": -self.own_s}
         told = self.name == "attempt" or (self.parent is not None and self.parent.name == self.name)
         return {} if told else self.cpu_s
-
-
-def machine_memory(proc: Path = Path("/proc")) -> dict[str, float]:
-    """The lines of meminfo in bytes; empty where there is none."""
-    found = {}
-    with contextlib.suppress(OSError):
-        for line in (proc / "meminfo").read_text().splitlines():
-            name, _, size = line.partition(":")
-            if size.endswith(" kB"):
-                found[name] = 1024.0 * int(size.removesuffix(" kB"))
-    return found

@@ -9,7 +9,8 @@ from khot_server.batching.batcher import Batcher
 from khot_server.metrics.definitions import DEVICES
 from khot_server.metrics.gpus import Gpus
 from khot_server.metrics.instruments import Instruments, Labels
-from khot_server.metrics.processes import Processes, machine_memory
+from khot_server.metrics.memory import memory
+from khot_server.metrics.processes import Processes
 
 
 def build(instruments: Instruments) -> None:
@@ -56,7 +57,7 @@ def certificate(instruments: Instruments, expiry: float | None) -> None:
 
 
 def processes(instruments: Instruments, supervisor: int) -> None:
-    """Export what the processes of the service use, and what the machine has."""
+    """Export what the processes of the service use."""
     tree = Processes(supervisor)
 
     def used() -> tuple[dict[Labels, float], ...]:
@@ -64,10 +65,14 @@ def processes(instruments: Instruments, supervisor: int) -> None:
         both = usage.cpu_s, usage.memory
         return tuple({(name,): value for name, value in found.items()} for found in both)
 
-    def memory() -> tuple[dict[Labels, float], ...]:
-        found = machine_memory()
-        names = ("MemTotal", "MemAvailable")
-        return tuple({(): found[name]} if name in found else {} for name in names)
-
     instruments.readings(("process_cpu_seconds_total", "process_resident_memory_bytes"), used)
-    instruments.readings(("machine_memory_bytes", "machine_memory_available_bytes"), memory)
+
+
+def machine(instruments: Instruments) -> None:
+    """Export what memory there is."""
+
+    def left() -> tuple[dict[Labels, float], ...]:
+        found = memory()
+        return ({}, {}) if found is None else ({(): found.total}, {(): found.available})
+
+    instruments.readings(("machine_memory_bytes", "machine_memory_available_bytes"), left)

@@ -1,11 +1,11 @@
 """How roots were found, in serving and in training."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from khot_server.batching.batcher import Batch
 from khot_server.jobs.records import Counted
 from khot_server.metrics.definitions import SOURCES
-from khot_server.metrics.instruments import Instruments, Labels
+from khot_server.metrics.instruments import Instruments, Labels, Series
 
 SERVING, TRAINING = SOURCES
 
@@ -14,8 +14,8 @@ class RootMetrics:
     """Counts rows that were solved for, by operator and by who wanted them."""
 
     def __init__(self, of: Instruments) -> None:
-        self._iterations = of.histogram("root_iterations", ())
-        self._residual = of.histogram("root_residual", ())
+        self._histograms = of.histogram("root_iterations", ()), of.histogram("root_residual", ())
+        self._series: dict[Labels, tuple[Series, Series]] = {}  # of these two, by their labels
         self._fallback = of.tally("root_fallback_rows_total", ())
         self._nonconverged = of.tally("root_nonconverged_rows_total", ())
 
@@ -29,12 +29,13 @@ class RootMetrics:
         """Count the roots of a batch, if it has some."""
         if batch.roots is None:
             return
-        assert batch.result is not None
-        key = batch.request.call.operator, SERVING
-        self._count(key, batch.roots.iterations)
-        self._residual.of(*key).observe_all(batch.roots.residuals)
-        self._fallback.values[key] += batch.result.fallback_rows
-        self._nonconverged.values[key] += batch.result.nonconverged_rows
+        result, key = batch.result, (batch.request.call.operator, SERVING)
+        assert result is not None
+        iterations, residual = self._series[key]
+        for number, rows in batch.roots.iterations.items():
+            iterations.observe(number, rows)
+        residual.observe_all(batch.roots.residuals)
+        self._count(key, result.fallback_rows, result.nonconverged_rows)
 
     def trained(self, counted: Counted) -> None:
         """Count the roots that an attempt tells of; its residuals as the powers above them."""
@@ -42,20 +43,21 @@ class RootMetrics:
             return
         key = counted.operator, TRAINING
         self._expect(key)  # a job may run before there is an engine
-        self._count(key, counted.iterations)
-        residual = self._residual.of(*key)
+        iterations, residual = self._series[key]
+        for number, rows in counted.iterations.items():
+            iterations.observe(number, rows)
         for power, rows in counted.residuals.items():
             residual.observe(10.0**power, rows)
-        self._fallback.values[key] += counted.fallback_rows
-        self._nonconverged.values[key] += counted.nonconverged_rows
+        self._count(key, counted.fallback_rows, counted.nonconverged_rows)
 
     def _expect(self, key: Labels) -> None:
-        for histogram in (self._iterations, self._residual):
-            histogram.of(*key)
+        iterations, residual = self._histograms
+        self._series[key] = iterations.of(*key), residual.of(*key)
         for tally in (self._fallback, self._nonconverged):
             tally.expect([key])
 
-    def _count(self, key: Labels, iterations: Mapping[int, int]) -> None:
-        series = self._iterations.of(*key)
-        for number, rows in iterations.items():
-            series.observe(number, rows)
+    def _count(self, key: Labels, fallback: int, nonconverged: int) -> None:
+        if fallback:
+            self._fallback.values[key] += fallback
+        if nonconverged:
+            self._nonconverged.values[key] += nonconverged

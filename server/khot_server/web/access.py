@@ -2,7 +2,9 @@
 
 Everything about jobs is a tenant's. Where the server has tokens, one is the password of HTTP
 Basic authentication, with any user name. Where it has none, only this machine may ask, and
-only by a name of its own: a page from elsewhere could have made its own name point here.
+only by a name of its own: a page from elsewhere could have made its own name point here. An
+anonymous server hears from wherever it can be reached, as a container hears from its host, and
+still only by such a name.
 """
 
 import base64
@@ -16,14 +18,15 @@ from khot_server.web.messages import Refused, Request
 CHALLENGE = 'Basic realm="khot: a token is the password", charset="UTF-8"'
 
 
-def identify(tokens: Tokens | None, request: Request) -> Identity:
+def identify(tokens: Tokens | None, request: Request, anonymous: bool = False) -> Identity:
     """Return who asks.
 
     Raises:
         Refused: nobody who may.
     """
     if tokens is None:
-        if is_loopback(f"{request.peer}:0") and _is_our_name(request.headers.get("Host", "")):
+        near = anonymous or is_loopback(f"{request.peer}:0")
+        if near and _is_our_name(request.headers.get("Host", "")):
             return LOCAL
         must = "status page: must be asked for from this machine, as localhost or its address, "
         must += "where the server has no tokens"

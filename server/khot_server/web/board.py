@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from math import isfinite
 from typing import Generic, TypeVar
 
 from prometheus_client import CollectorRegistry
@@ -177,7 +178,7 @@ class Board:
         # `loss` of the first stage, `random.loss` of one called random
         name = next((name for name in now.metrics if name.rpartition(".")[2] == "loss"), "loss")
         told = self._store.series(job.tenant, job.id, [name], max(-1, now.step - LOSS_STEPS))
-        losses = [value for _, value in told.get(name, ()) if value is not None]
+        losses = [loss for _, loss in told.get(name, ()) if loss is not None and isfinite(loss)]
         return Course(
             done=now.step / now.total_steps if now.total_steps else 0.0,
             epoch=now.epoch,

@@ -134,7 +134,8 @@ class WebServer:
             asked = await self._asked(reader, writer)
         async with asyncio.timeout(self._bounds.answer_s):
             reply = await self._in_thread(self._reply, asked)
-            await self._send(writer, reply, isinstance(asked, Refused) or asked.method != "HEAD")
+            with_body = isinstance(asked, Refused) or asked.method != "HEAD"
+            await self._send(task, writer, reply, with_body)
         with self._waiting(task):
             # If we closed now, bytes that nobody has read would reset the connection, and the
             # reply could be lost with it.
@@ -169,18 +170,29 @@ class WebServer:
     def _reply(self, asked: Request | Refused) -> Reply:
         return self._site.refuse(asked) if isinstance(asked, Refused) else self._site.answer(asked)
 
-    async def _send(self, writer: asyncio.StreamWriter, reply: Reply, with_body: bool) -> None:
+    async def _send(
+        self,
+        task: asyncio.Task[None],
+        writer: asyncio.StreamWriter,
+        reply: Reply,
+        with_body: bool,
+    ) -> None:
         writer.transport.set_write_buffer_limits(0)  # so that `drain` waits for all of it
         writer.write(reply.head())
         if isinstance(reply.body, bytes):
             writer.write(reply.body if with_body else b"")
-            await writer.drain()
+            await self._read_by(task, writer)
             return
         with reply.body as file:
             while with_body and (piece := await self._in_thread(file.read, PIECE_BYTES)):
                 writer.write(piece)
-                await writer.drain()
-        await writer.drain()
+                await self._read_by(task, writer)
+        await self._read_by(task, writer)
+
+    async def _read_by(self, task: asyncio.Task[None], writer: asyncio.StreamWriter) -> None:
+        """Return when the client has taken what was written."""
+        with self._waiting(task):
+            await writer.drain()
 
     async def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._loop.run_in_executor(self._workers, partial(work, *args, **kwargs))

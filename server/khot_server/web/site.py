@@ -6,6 +6,7 @@
 /style.css        and what else the pages need
 """
 
+import gzip
 from collections.abc import Callable
 from http import HTTPStatus
 from importlib import resources
@@ -22,6 +23,7 @@ from khot_server.jobs.database import DatabaseUnavailable
 from khot_server.jobs.files import job_directory
 from khot_server.jobs.records import JobNotFound
 from khot_server.jobs.store import JobStore
+from khot_server.metrics.exposition import CONTENT_TYPE, Exposition
 from khot_server.web.access import identify, sees_jobs
 from khot_server.web.board import PNG, REPORT, Board
 from khot_server.web.messages import Refused, Reply, Request
@@ -54,6 +56,7 @@ class Site:
         datasets: that they are about.
         state_dir: where their files are.
         tokens: of the callers; None: everybody on this machine is the tenant `local`.
+        anonymous: without tokens, so is everybody who asks from elsewhere.
         grafana_url: where the dashboards are; None if there are none.
     """
 
@@ -65,11 +68,14 @@ class Site:
         state_dir: Path,
         *,
         tokens: Tokens | None = None,
+        anonymous: bool = False,
         grafana_url: str | None = None,
     ) -> None:
-        self._store, self._state_dir, self._tokens = store, state_dir, tokens
+        self._store, self._state_dir = store, state_dir
+        self._tokens, self._anonymous = tokens, anonymous
         self._pages = Pages(registry, Board(store, datasets), grafana_url)
-        self._exposition: Callable[..., Any] = make_wsgi_app(registry)
+        self._exposition = Exposition(registry)
+        self._some: Callable[..., Any] = make_wsgi_app(registry)
         folder = resources.files(__package__).joinpath("static")
         self._static = {name: folder.joinpath(name).read_bytes() for name in STATIC}
 
@@ -86,7 +92,7 @@ class Site:
         except DatabaseUnavailable as error:
             return self.refuse(Refused(HTTPStatus.SERVICE_UNAVAILABLE, str(error)))
         except Exception:
-            log.exception("web_request_failed", path=request.path)
+            log.exception("web_request_failed")  # without the path, for who knows what stands there
             text = "server: must not fail so; got a fault of its own, which its log tells of"
             return self.refuse(Refused(HTTPStatus.INTERNAL_SERVER_ERROR, text))
 
@@ -101,15 +107,24 @@ class Site:
             case [name] if name in STATIC:
                 return _reply(self._static[name], STATIC[name])
             case [""]:
-                caller = identify(self._tokens, request)
+                caller = identify(self._tokens, request, self._anonymous)
                 return _reply(self._pages.status(caller, still=request.query == "still"), HTML)
             case ["jobs", job_id, name]:
-                return self._file(identify(self._tokens, request), job_id, name)
+                caller = identify(self._tokens, request, self._anonymous)
+                return self._file(caller, job_id, name)
         must = "path: must be /, /metrics, or that of a picture or report of a job"
         raise Refused(HTTPStatus.NOT_FOUND, f"{must}; got another")
 
     def _metrics(self, request: Request) -> Reply:
-        """What prometheus_client's own server would say."""
+        """All metrics; some of them, by `name[]=`, as prometheus_client's own server would."""
+        if request.query:
+            return self._some_metrics(request)
+        body, more = self._exposition.page(), dict[str, str]()
+        if "gzip" in request.headers.get("Accept-Encoding", ""):
+            body, more = gzip.compress(body, compresslevel=1), {"Content-Encoding": "gzip"}
+        return _reply(body, CONTENT_TYPE, HTTPStatus.OK, **more)
+
+    def _some_metrics(self, request: Request) -> Reply:
         environ = {
             "REQUEST_METHOD": "GET",
             "PATH_INFO": request.path,
@@ -118,9 +133,7 @@ class Site:
             "HTTP_ACCEPT_ENCODING": request.headers.get("Accept-Encoding"),
         }
         told: list[Any] = []
-        (body,) = self._exposition(
-            environ, lambda *status_and_headers: told.extend(status_and_headers)
-        )
+        (body,) = self._some(environ, lambda *status_and_headers: told.extend(status_and_headers))
         status, headers = told
         return Reply(HTTPStatus(int(status[:3])), body, len(body), HEADERS | dict(headers))
 

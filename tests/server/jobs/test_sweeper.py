@@ -1,6 +1,7 @@
 """What is removed by itself, and what is not."""
 
 import pytest
+from structlog.testing import capture_logs
 
 from khot_server.jobs.files import job_directory
 from khot_server.jobs.records import Artifact
@@ -72,6 +73,17 @@ def test_over_the_quota_the_files_of_the_oldest_go_and_their_results_stay(
     assert store.get("a", first).result == result
     assert store.artifacts("a", first) == ()
     assert len(store.artifacts("a", second)) == 1
+
+
+def test_what_goes_is_logged_with_whose_it_was(add, sweep, clock):
+    first, second = add("first", 100), add("second", 100)
+    with capture_logs() as lines:
+        sweep(quota_bytes=150)
+        clock.now += 2 * DAY_S
+        sweep()
+    told = [(line["event"], line["job"], line["tenant"]) for line in lines]
+    assert told[0] == ("job_files_removed", first, "a")
+    assert sorted(told[1:]) == sorted(("job_expired", job, "a") for job in (first, second))
 
 
 def test_files_without_a_job_go(add, sweep, tmp_path):

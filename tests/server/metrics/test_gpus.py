@@ -9,9 +9,9 @@ from khot_server.metrics import gpus
 from khot_server.metrics.gpus import Gpus
 
 SAID = """\
-0, 1024, 37
-1, 2048, [N/A]
-2, 4096, 100
+0, GPU-a1b2, 1024, 37
+1, GPU-a1c3, 2048, [N/A]
+2, GPU-9f00, 4096, 100
 """
 
 
@@ -40,7 +40,15 @@ def test_the_gpus_of_the_engines_are_told_of_and_no_others(nvidia_smi):
     assert watched.memory == {("cuda:0",): 1024 * 2.0**20, ("cuda:1",): 2048 * 2.0**20}
     assert watched.utilization == {("cuda:0",): 0.37}
     asked = nvidia_smi.read_text().splitlines()[0]
-    assert "index,memory.used,utilization.gpu" in asked and "nounits" in asked
+    assert "index,uuid,memory.used,utilization.gpu" in asked and "nounits" in asked
+
+
+@pytest.mark.parametrize("visible", ["2,0", " 2 , 0,", "GPU-9f,GPU-a1b2"])
+@pytest.mark.usefixtures("nvidia_smi")
+def test_gpus_have_the_numbers_that_torch_gives_them(visible):
+    watched = Gpus(("cuda", "cuda:1", "cuda:2"), visible)
+    asyncio.run(watch_until_told(watched))
+    assert watched.utilization == {("cuda:0",): 1.0, ("cuda:1",): 0.37}
 
 
 @pytest.mark.parametrize("devices", [("cpu",), ("cuda",)], ids=str)

@@ -1,5 +1,6 @@
 """What the events of a real store come to in the metrics."""
 
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -180,6 +181,21 @@ def test_a_running_job_tells_how_far_it_is(town):
     town.leases.requeue(token, "as asked")
     town.follow()
     assert [town.value(name, **of_job) for name in BY_JOB] == [None] * 3
+
+
+def test_a_job_that_tells_nothing_is_timed_from_when_it_was_first_seen(town):
+    """So one that hangs in its first step is found, and one that hung in another life of ours."""
+    job_id, token = town.submit(), town.claim()
+    before = time.time()
+    for _ in range(2):
+        town.follow()
+    seen = town.value(BY_JOB[-1], job_id=job_id, kind="vae")
+    assert before <= seen <= time.time() and not town.values("khot_job_loss")
+    town.follow()
+    assert town.value(BY_JOB[-1], job_id=job_id, kind="vae") == seen, "and not anew each time"
+    town.leases.requeue(token, "as asked")
+    town.follow()
+    assert not town.values(BY_JOB[-1])
 
 
 def test_a_job_whose_events_were_deleted_unread_leaves_no_series(town):

@@ -41,6 +41,14 @@ def test_without_tokens_nobody_else_is(site, jobs, ask, peer, host):
         assert b"must be asked for from this machine" in reply.body
 
 
+@pytest.mark.parametrize(("host", "status"), [("127.0.0.1:9551", 200), ("rebound.evil.test", 403)])
+def test_an_anonymous_server_hears_from_elsewhere_by_our_names(
+    site, ask, host, status, monkeypatch
+):
+    monkeypatch.setattr(site, "_anonymous", True)
+    assert ask(site, peer="10.0.0.7", host=host).status == status
+
+
 def test_metrics_and_style_need_no_token_from_anywhere(site, guarded, ask):
     for one in (site, guarded):
         for path in ("/metrics", "/style.css", "/icon.svg"):

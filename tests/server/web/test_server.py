@@ -17,7 +17,10 @@ PATIENT = Bounds(connections=4, head_s=60, answer_s=60, linger_s=60)
 
 
 class Echo:
-    """Answers with the path, a file for `/file`, and nothing to `/wait` until it may."""
+    """Answers with the path, a file for `/file`, and nothing to `/wait` until it may.
+
+    The answer to `/flood` is longer than what the kernel takes for a client.
+    """
 
     def __init__(self) -> None:
         self.may_go, self.waiting = threading.Event(), threading.Semaphore(0)
@@ -31,7 +34,7 @@ class Echo:
             raise ZeroDivisionError
         if request.path == "/file":
             return Reply(HTTPStatus.OK, self.file, len(self.file.getvalue()))
-        body = request.path.encode()
+        body = bytes(1 << 24) if request.path == "/flood" else request.path.encode()
         return Reply(HTTPStatus.OK, body, len(body))
 
     def refuse(self, why):
@@ -151,6 +154,16 @@ def test_who_keeps_us_waiting_longest_makes_room(start):
     assert received(idle[0]) == b""  # hung up on
     idle[-1].sendall(b"last HTTP/1.1\r\n\r\n")  # and the others were not
     assert received_head(idle[-1]).startswith(b"HTTP/1.1 200")
+
+
+def test_who_does_not_read_his_reply_makes_room_too(start):
+    connect = start(PATIENT)
+    deaf = [connect() for _ in range(PATIENT.connections)]
+    for client in deaf:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.sendall(b"GET /flood HTTP/1.1\r\n\r\n")
+        client.recv(1)
+    assert received(connect(b"GET /a HTTP/1.1\r\n\r\n")).endswith(b"/a")
 
 
 def test_when_all_are_being_answered_the_next_is_turned_away(start, echo):
