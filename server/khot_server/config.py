@@ -262,6 +262,8 @@ def _config_path(arguments: Sequence[str]) -> str | None:
 def _line(fault: Any) -> str:
     """One fault in the form `who: what it must be; got what it was`."""
     name = "-".join(str(part) for part in fault["loc"]).replace("_", "-")
+    if fault["type"] == "extra_forbidden":  # whose value may be anything, a secret too
+        return f"khot-server: {name}: must be a setting that there is; got one that is not"
     text = str(fault["msg"]).removeprefix("Value error, ")
     text = text[0].lower() + text[1:]
     got = "" if "; got" in text else f"; got {fault['input']!r}"

@@ -66,6 +66,7 @@ ALLOWED = {
         "khot_server.jobs.results",
         "khot_server.jobs.states",
         "khot_server.jobs.store",
+        "khot_server.metrics.exposition",
         "khot_server.web",
     },
     "khot_server.worker.engine": {"khot_server", "khot", "torch"},
