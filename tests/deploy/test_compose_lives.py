@@ -112,3 +112,19 @@ def test_a_kill_loses_nothing_that_was_acknowledged(stack):
         assert again.scores.tolist() == whole.scores.tolist()
         assert again.test == whole.test
         assert client.job(acknowledged[-1]).wait(timeout_s=300).features.size == 10
+
+
+def test_what_ends_unasked_is_started_again(stack):
+    """All its processes but the first are killed from within, and that one ends with them."""
+    before = stack.container("server")
+    before.exec_run(["sh", "-c", "kill -9 -1"])
+
+    def again() -> bool:
+        state = stack.container("server").attrs["State"]
+        return state["Running"] and state["StartedAt"] != before.attrs["State"]["StartedAt"]
+
+    wait_until(again, "its restart")
+    assert stack.container("server").id == before.id
+    stack.wait_healthy("server")
+    with stack.client() as client:
+        assert client.submit(QUICK).wait(timeout_s=300).features.size == 10

@@ -45,7 +45,7 @@ class Stack:
         """What stands for `docker compose` on the pages."""
         compose = compose_command()
         assert compose, "needs docker compose; .ci/get-compose unpacks one"
-        files = [part for file in self._files for part in ("-f", file)]
+        files = [part for file in self._files for part in ("-f", str(ROOT / file))]
         return [*compose, "-p", self.project, *files]
 
     def __call__(self, *arguments: str) -> str:
