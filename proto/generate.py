@@ -34,9 +34,8 @@ def generate(out: Path) -> None:
 
 def generated(root: Path) -> dict[str, str]:
     """The generated files below `root`, by their path."""
-    return {
-        path.relative_to(root).as_posix(): path.read_text() for path in root.rglob("*_pb2*.py*")
-    }
+    paths = (path for ending in ("py", "pyi") for path in root.rglob(f"*_pb2*.{ending}"))
+    return {path.relative_to(root).as_posix(): path.read_text() for path in paths}
 
 
 def main() -> None:

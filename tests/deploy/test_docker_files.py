@@ -2,11 +2,13 @@
 
 import re
 import runpy
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from engine import docker_answers
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
@@ -101,3 +103,10 @@ def test_without_compose_the_check_fails_where_all_is_required(tmp_path):
     done = run_check(tmp_path, KHOT_REQUIRE_ALL="1")
     assert done.returncode == 1
     assert "must be there, KHOT_REQUIRE_ALL=1; got no docker compose" in done.stderr
+
+
+def test_docker_is_looked_for_where_it_is_said_to_be(tmp_path, monkeypatch):
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/docker.sock")
+    assert not docker_answers()
+    with socket.create_server(str(tmp_path / "docker.sock"), family=socket.AF_UNIX):
+        assert docker_answers()

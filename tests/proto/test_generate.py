@@ -37,3 +37,10 @@ def test_a_changed_message_is_found(copy):
 def test_generated_code_without_its_source_is_found(copy):
     shutil.copy(copy / "khot_proto/v1/tensor_pb2.py", copy / "khot_proto/v1/old_pb2.py")
     assert check(copy).returncode != 0
+
+
+def test_bytecode_beside_it_is_no_generated_code(copy):
+    folder = copy / "khot_proto/v1/__pycache__"
+    folder.mkdir(exist_ok=True)
+    (folder / "tensor_pb2.cpython-311.pyc").write_bytes(b"\xa7\r\r\n\xff")
+    assert check(copy).returncode == 0

@@ -7,6 +7,8 @@ volumes. Docker's compose and SDK speak to it as they would to Docker.
 import contextlib
 import os
 import shutil
+import signal
+import socket
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -66,9 +68,9 @@ class PodmanEngine(Engine):
     is_docker = False
     overrides = ("tests/deploy/stand-ins.yml",)
 
-    def __init__(self, client: docker.DockerClient, podman: stand_ins.Podman, socket: Path) -> None:
+    def __init__(self, client: docker.DockerClient, podman: stand_ins.Podman, at: Path) -> None:
         # its build knows nothing of BuildKit
-        added = {"DOCKER_HOST": f"unix://{socket}", "DOCKER_BUILDKIT": "0"}
+        added = {"DOCKER_HOST": f"unix://{at}", "DOCKER_BUILDKIT": "0"}
         super().__init__(client, podman.environment | added)
         self.podman = podman
 
@@ -87,9 +89,8 @@ def running_engine(folder: Path) -> Iterator[Engine]:
     Raises:
         NoEngine: none can be had here.
     """
-    with contextlib.suppress(docker.errors.DockerException):
-        with contextlib.closing(docker.from_env()) as client:
-            client.ping()
+    if docker_answers():
+        with contextlib.closing(docker.from_env(timeout=600)) as client:
             yield Engine(client, dict(os.environ))
         return
     missing = [name for name in NEEDED if shutil.which(name) is None]
@@ -98,6 +99,15 @@ def running_engine(folder: Path) -> Iterator[Engine]:
         raise NoEngine(f"{must}; got no Docker, uid {os.geteuid()}, and not {missing}")
     with _podman(folder) as engine:
         yield engine
+
+
+def docker_answers() -> bool:
+    """Whether there is a Docker engine; the SDK leaves a socket open where there is none."""
+    kind, _, path = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock").partition("://")
+    if kind != "unix":
+        return True  # whoever has said so
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(path) == 0
 
 
 @contextlib.contextmanager
@@ -111,20 +121,20 @@ def _podman(folder: Path) -> Iterator[Engine]:
         environment[variable] = str(folder / name)
     environment["BUILDAH_ISOLATION"] = "chroot"
     podman = stand_ins.Podman(environment)
-    socket = folder / "podman.sock"
+    at = folder / "podman.sock"
     log = (folder / "podman.log").open("w")
     service = subprocess.Popen(
-        ["podman", "system", "service", "--time=0", f"unix://{socket}"],
+        ["podman", "system", "service", "--time=0", f"unix://{at}"],
         env=environment,
         stdout=log,
         stderr=log,
         start_new_session=True,
     )
     try:
-        wait_until(socket.exists, "podman's socket")
-        with contextlib.closing(docker.DockerClient(f"unix://{socket}", timeout=600)) as client:
+        wait_until(at.exists, "podman's socket")
+        with contextlib.closing(docker.DockerClient(f"unix://{at}", timeout=600)) as client:
             stand_ins.make_all(podman, folder / "stand-ins")
-            yield PodmanEngine(client, podman, socket)
+            yield PodmanEngine(client, podman, at)
     finally:
         podman("rm", "--all", "--force", "--time=0")
         podman("volume", "rm", "--all", "--force")
@@ -133,7 +143,17 @@ def _podman(folder: Path) -> Iterator[Engine]:
         service.wait(60)
         log.close()
         podman("rmi", "--all", "--force")
+        _end_monitors(folder)
         _unmount(folder)
+
+
+def _end_monitors(folder: Path) -> None:
+    """Podman's monitors of commands stay for minutes, and would then write to the folder again."""
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            command = (entry / "cmdline").read_bytes().split(b"\0")
+            if command[0].endswith(b"conmon") and any(str(folder).encode() in w for w in command):
+                os.kill(int(entry.name), signal.SIGKILL)
 
 
 def _unmount(folder: Path) -> None:

@@ -95,22 +95,36 @@ def test_a_process_that_was_only_forked_gets_its_name_once_it_has_one(proc, proc
     assert cpu(processes) == {"runner": 30, "attempt": 9}
 
 
+# A child that works for 0.3 s and waits, and its parent, who tells when it does, and when it ended.
+CHILD = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\ninput()"
+PARENT = """
+import subprocess, sys
+child = subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+child.stdout.readline()
+print(flush=True)
+input()
+child.communicate(b"\\n")
+print(flush=True)
+input()
+"""
+
+
 def test_real_processes_are_seen_with_their_time_and_memory():
-    """This process is the root; a child of an engine's name, in brackets and all, below it."""
-    program = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\ninput()"
-    child = subprocess.Popen(
-        [sys.executable, "-c", program, ENGINE], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    try:
-        processes = Processes(os.getpid())
-        child.stdout.readline()
-        before = sum(os.times()[:2])
+    """A root of our own, for a test's process has other children; an engine by name below it."""
+    command = [sys.executable, "-c", PARENT, sys.executable, "-c", CHILD, ENGINE]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as root:
+        processes = Processes(root.pid)
+        root.stdout.readline()
         usage = processes.usage()
         assert 0.25 <= usage.cpu_s["engine"] < 5 and usage.memory["engine"] > 1 << 20
-        assert usage.cpu_s["supervisor"] >= before - 0.1, "and perhaps of other tests' processes"
-    finally:
-        child.communicate(b"\n")
-    assert processes.usage().cpu_s["engine"] == usage.cpu_s["engine"], "kept, once it has ended"
+        assert 0 <= usage.cpu_s["supervisor"] < 5 and usage.memory["supervisor"] > 1 << 20
+        root.stdin.write(b"\n")
+        root.stdin.flush()
+        root.stdout.readline()
+        ended = processes.usage()
+        assert ended.memory["engine"] == 0
+        assert ended.cpu_s["engine"] == usage.cpu_s["engine"], "kept, once it has ended"
+        root.communicate(b"\n")
 
 
 def test_without_proc_there_is_nothing(tmp_path):
