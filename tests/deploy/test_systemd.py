@@ -73,6 +73,7 @@ def test_it_has_time_to_drain():
     assert setting("KillSignal") == "SIGTERM" and setting("KillMode") == "mixed"
 
 
+@pytest.mark.timeout(300)  # it compiles our sources anew, and keeps nothing of that
 def test_what_it_starts_works_with_its_environment(tmp_path):
     """With those variables and none besides; only ports and folders are of this test."""
     given = variables()
