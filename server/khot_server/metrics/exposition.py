@@ -4,6 +4,8 @@ The library's own writer checks, escapes and formats every label at every scrape
 series that takes 20 ms, in which calls wait. Here what does not change of a line is kept.
 """
 
+from collections.abc import Container
+
 from prometheus_client import CollectorRegistry
 from prometheus_client.samples import Sample
 
@@ -21,19 +23,23 @@ class Exposition:
         # jobs come and go
         self._kept: dict[tuple[str, ...], str] = {}
 
-    def page(self) -> bytes:
-        """Return it."""
-        before, kept, lines = self._kept, {}, []
+    def page(self, names: Container[str] | None = None) -> bytes:
+        """Return it, of the metrics with these names alone; None: of all."""
+        before, lines = self._kept, list[str]()
+        kept: dict[tuple[str, ...], str] = {}
         for family in self._registry.collect():
             # the library's families have names without it
             name = f"{family.name}_total" if family.type == "counter" else family.name
+            if names is not None and name not in names:
+                continue
             lines.append(f"# HELP {name} {family.documentation.translate(_HELP_ESCAPES)}\n")
             lines.append(f"# TYPE {name} {family.type}\n")
             for sample in family.samples:
                 key = (sample.name, *sample.labels.values())
                 kept[key] = begin = before.get(key) or _begin(sample)
                 lines.append(f"{begin}{float(sample.value)!r}\n")
-        self._kept = kept
+        if names is None:
+            self._kept = kept
         return "".join(lines).encode()
 
 

@@ -65,3 +65,14 @@ def test_lines_come_and_go_with_their_series():
     page = exposition.page()
     assert b'khot_job_loss{job_id="b",kind="vae"} 0.25\n' in page and b'job_id="a"' not in page
     assert not any("a" in key for key in exposition._kept), "nothing is kept of what is gone"
+
+
+def test_some_may_be_asked_for_by_name():
+    """Of our own instruments, too, which do not describe themselves to the library."""
+    exposition = Exposition(Metrics(["Relax"]).registry)
+    whole = exposition.page()
+    some = read(exposition.page(["khot_requests_total", "khot_queue_wait_seconds"]))
+    assert some.keys() == {"khot_requests", "khot_queue_wait_seconds"}
+    assert some.items() <= read(whole).items()
+    assert exposition.page(["khot_other"]) == b""
+    assert exposition.page() == whole
