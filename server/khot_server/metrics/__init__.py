@@ -6,13 +6,14 @@ as soon as an engine has said which there are. `definitions` has the table of al
 """
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
+from typing import NamedTuple
 
 from google.rpc import code_pb2
 
-from khot_server.batching.batcher import Batch
-from khot_server.messages import Hello
+from khot_server.batching.batcher import Batch, Roots
+from khot_server.messages import BatchRequest, BatchResult, Hello
 from khot_server.metrics.definitions import OPERATIONS
 from khot_server.metrics.instruments import Instruments
 from khot_server.metrics.job_metrics import JobMetrics
@@ -54,6 +55,7 @@ class Metrics:
         self._draws = of.tally("draws_total", ())
         self._designs: Mapping[str, str] = {}
         self._roots = RootMetrics(of)
+        self._note_batch = of.notes(self._count_batches)
         self._losses = of.tally("engine_losses_total")
         self.jobs = JobMetrics(of, self._roots)
         self._store = of.histogram("store_seconds", [(operation,) for operation in OPERATIONS])
@@ -83,24 +85,45 @@ class Metrics:
         self._losses.values[()] += 1
 
     def batch_done(self, batch: Batch) -> None:
-        result, request = batch.result, batch.request
+        result, entries = batch.result, batch.entries
         assert result is not None
-        rows, call = request.rows, request.call
-        self._batch_rows.observe(rows)
-        self._batch_scores.observe(rows * call.elements)
-        self._batch_duration.observe(result.compute_ns / 1e9)
-        for entry in batch.entries:
-            self._queue_wait.observe(batch.start - entry.arrival)
-        if result.failure is not None:
-            return
-        for index in result.refusals:
-            rows -= batch.entries[index].rows
-        operator = call.operator
-        self._rows.values[(operator,)] += rows
-        design = self._designs.get(operator)
-        if design is not None:
-            self._draws.values[(design,)] += rows * (call.samples or 1)
-        self._roots.served(batch)
+        waits = [batch.start - entry.arrival for entry in entries]
+        refused = sum(entries[index].rows for index in result.refusals)
+        # not the batch itself, for it holds its callers' tensors
+        self._note_batch(_Noted(batch.request, result, waits, refused, batch.roots))
+
+    def _count_batches(self, batches: Sequence["_Noted"]) -> None:
+        self._batch_rows.observe_all([noted.request.rows for noted in batches])
+        self._batch_scores.observe_all(
+            [noted.request.rows * noted.request.call.elements for noted in batches]
+        )
+        self._batch_duration.observe_all([noted.result.compute_ns / 1e9 for noted in batches])
+        self._queue_wait.observe_all([wait for noted in batches for wait in noted.waits])
+        for request, result, _, refused, roots in batches:
+            if result.failure is not None:
+                continue
+            call, rows = request.call, request.rows - refused
+            self._rows.values[(call.operator,)] += rows
+            design = self._designs.get(call.operator)
+            if design is not None:
+                self._draws.values[(design,)] += rows * (call.samples or 1)
+            if roots is not None:
+                self._roots.served(call.operator, roots, result)
+
+
+class _Noted(NamedTuple):
+    """What is counted of a batch.
+
+    Attributes:
+        waits: of its items in the queue, in seconds.
+        refused: rows of items that the engine refused.
+    """
+
+    request: BatchRequest
+    result: BatchResult
+    waits: Sequence[float]
+    refused: int
+    roots: Roots | None
 
 
 class CallMetrics:
@@ -113,10 +136,11 @@ class CallMetrics:
     """
 
     def __init__(self, metrics: Metrics, method: str) -> None:
-        self.method = method
-        self.received = metrics.request_bytes.of(method).observe
-        self.sent = metrics.response_bytes.of(method).observe
-        self._key = (method,)
+        self.method, self._key = method, (method,)
+        notes = metrics.instruments.notes
+        self.received = notes(metrics.request_bytes.of(method).observe_all)
+        self.sent = notes(metrics.response_bytes.of(method).observe_all)
+        self._note_end = notes(self._count_ends)
         self._in_flight, self._requests = metrics.in_flight.values, metrics.requests.values
         self._duration = metrics.request_duration.of(method)
 
@@ -127,5 +151,9 @@ class CallMetrics:
     def end(self, code: str, seconds: float) -> None:
         """It ended with this status, after so long."""
         self._in_flight[self._key] -= 1
-        self._requests[self.method, code] += 1
-        self._duration.observe(seconds)
+        self._note_end((code, seconds))
+
+    def _count_ends(self, ends: Sequence[tuple[str, float]]) -> None:
+        for code, _ in ends:
+            self._requests[self.method, code] += 1
+        self._duration.observe_all([seconds for _, seconds in ends])

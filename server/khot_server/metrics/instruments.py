@@ -1,13 +1,15 @@
-"""What counts: instruments that cost a tenth of the library's own at every call.
+"""What counts: instruments that cost a tenth of the library's own.
 
-They are written by one thread, the event loop's, so they need no lock; whoever scrapes
-reads from another, and may see a call counted in one series and not yet in the next.
+Each is written by one thread at a time, so it needs no lock: by the event loop's, or by whoever
+has the notes counted. Whoever scrapes is another, and may see a call counted in one series and not
+yet in the next.
 """
 
+import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from prometheus_client import CollectorRegistry
@@ -21,7 +23,9 @@ from prometheus_client.samples import Sample
 
 from khot_server.messages import Array
 from khot_server.metrics.definitions import BY_NAME, Definition
+from khot_server.metrics.notes import Notes
 
+T = TypeVar("T")
 Labels = tuple[str, ...]
 _FAMILIES = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
 
@@ -132,6 +136,23 @@ class Histogram(Collector):
         return [family]
 
 
+class SettledRegistry(CollectorRegistry):
+    """A registry of instruments that count what was noted for them before they are read.
+
+    Attributes:
+        notes: theirs.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.notes: list[Notes[Any]] = []
+
+    def collect(self) -> Iterable[Any]:
+        for notes in self.notes:
+            notes.settle()
+        return super().collect()
+
+
 class Instruments:
     """Makes instruments of the table of definitions, by their names without `khot_`.
 
@@ -140,7 +161,14 @@ class Instruments:
     """
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+        self.registry = SettledRegistry()
+        self._lock = threading.Lock()
+
+    def notes(self, count: Callable[[Sequence[T]], None]) -> Callable[[T], None]:
+        """Return what notes a number, so that `count` is given it with others, soon."""
+        made = Notes(count, self._lock)
+        self.registry.notes.append(made)
+        return made.note
 
     def tally(self, name: str, keys: Iterable[Labels] = ((),)) -> Tally:
         """Return a counter or a gauge that is at 0 for each of the keys."""

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 
-from khot_server.batching.batcher import Batch
+from khot_server.batching.batcher import Roots
 from khot_server.jobs.records import Counted
+from khot_server.messages import BatchResult
 from khot_server.metrics.definitions import SOURCES
 from khot_server.metrics.instruments import Instruments, Labels, Series
 
@@ -25,16 +26,13 @@ class RootMetrics:
             for name in names:
                 self._expect((name, source))
 
-    def served(self, batch: Batch) -> None:
-        """Count the roots of a batch, if it has some."""
-        if batch.roots is None:
-            return
-        result, key = batch.result, (batch.request.call.operator, SERVING)
-        assert result is not None
+    def served(self, operator: str, roots: Roots, result: BatchResult) -> None:
+        """Count the roots of a batch."""
+        key = operator, SERVING
         iterations, residual = self._series[key]
-        for number, rows in batch.roots.iterations.items():
+        for number, rows in roots.iterations.items():
             iterations.observe(number, rows)
-        residual.observe_all(batch.roots.residuals)
+        residual.observe_all(roots.residuals)
         self._count(key, result.fallback_rows, result.nonconverged_rows)
 
     def trained(self, counted: Counted) -> None:
