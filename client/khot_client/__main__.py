@@ -13,7 +13,7 @@ def main() -> None:
 
         app()
     except KeyboardInterrupt:
-        print("khot: stopped by Ctrl-C", file=sys.stderr)
+        print("khot: stopped by Ctrl-C, before it did anything. Run it again", file=sys.stderr)
         sys.exit(130)
     except Exception as error:
         if "--debug" in sys.argv:

@@ -20,22 +20,24 @@ async def upload(
     """The data set that the server made of the data."""
     source = await io.work(lambda: open_source(data, **how))
     try:
-        return await _sent(io, source, progress, Patience(reconnect_s))
+        return await _sent(io, source, progress, reconnect_s)
     finally:
         source.file.close()
 
 
-async def _sent(io: Io, source: Source, progress: Told | None, patience: Patience) -> Dataset:
-    reached = -1
+async def _sent(io: Io, source: Source, progress: Told | None, reconnect_s: float) -> Dataset:
+    # of its own: a server that answers, and of the data takes nothing, must not be asked for ever
+    asking, reached = Patience(reconnect_s), -1
+    patience = Patience(reconnect_s)
     while True:
         try:
-            there = await patience.call(io, calls.get_upload(source.upload_id))
+            there = await asking.call(io, calls.get_upload(source.upload_id))
         except NotFound:
             there = calls.Upload(0, "")
         if there.dataset_id:
             if progress is not None:
                 progress(source.size_bytes, source.size_bytes)
-            return await patience.call(io, calls.get(there.dataset_id))
+            return await asking.call(io, calls.get(there.dataset_id))
         if there.offset > reached:  # some of it has arrived: it is worth going on
             patience.progress()
         reached = there.offset

@@ -209,7 +209,11 @@ def test_ctrl_c_anywhere_else_is_one_line(server, command):
             process.send_signal(signal.SIGINT)
             _, err = process.communicate(timeout=30)
         job.cancel()
-    said = "detached, and it goes on. Watch" if command[0] == "job" else "stopped by Ctrl-C\n"
+    said = (
+        "detached, and it goes on. Watch"
+        if command[0] == "job"
+        else "stopped by Ctrl-C. Run it again; "
+    )
     assert process.returncode == 130 and one_line(err).startswith(f"khot: {said}")
 
 
@@ -276,4 +280,6 @@ main()
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stdout) == (130, "")
-    assert one_line(done.stderr) == "khot: stopped by Ctrl-C\n"
+    assert (
+        one_line(done.stderr) == "khot: stopped by Ctrl-C, before it did anything. Run it again\n"
+    )

@@ -29,16 +29,23 @@ from khot_client import (
     VersionMismatch,
     __version__,
 )
+from khot_proto.v1.dataset_service_pb2 import GetUploadResponse
+from khot_proto.v1.dataset_service_pb2_grpc import (
+    DatasetServiceServicer,
+    add_DatasetServiceServicer_to_server,
+)
 from khot_server.api.identity import new_token
 
 YESTERDAY = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
 
 
 @contextmanager
-def serving(credentials: grpc.ServerCredentials | None = None):
-    """A server that knows no method, as one of another version."""
+def serving(credentials: grpc.ServerCredentials | None = None, datasets=None):
+    """A server that knows no method, as one of another version; or those of data sets."""
     with ThreadPoolExecutor(2) as pool:
         server = grpc.server(pool)
+        if datasets is not None:
+            add_DatasetServiceServicer_to_server(datasets, server)
         if credentials is None:
             host, port = "127.0.0.1", server.add_insecure_port("127.0.0.1:0")
         else:
@@ -48,6 +55,17 @@ def serving(credentials: grpc.ServerCredentials | None = None):
             yield f"{host}:{port}"
         finally:
             server.stop(None).wait()
+
+
+class TakesNothing(DatasetServiceServicer):
+    """Knows how far an upload is, and breaks it off."""
+
+    def GetUpload(self, request, context):  # noqa: N802
+        return GetUploadResponse(offset=0)
+
+    def UploadDataset(self, requests, context):  # noqa: N802
+        next(requests)
+        context.abort(grpc.StatusCode.UNAVAILABLE, "a proxy between us has had enough")
 
 
 def credentials(leaf: trustme.LeafCert) -> grpc.ServerCredentials:
@@ -88,6 +106,13 @@ def test_a_server_without_tls_is_told_from_none(faces):
     plain = pytest.raises(TlsFailed, match="got a server without TLS")
     with serving() as address, plain:
         faces(address, tls=True).list_operators()
+
+
+def test_an_upload_of_which_nothing_arrives_is_given_up(faces):
+    with serving(datasets=TakesNothing()) as address:
+        client = faces(address)
+        with pytest.raises(Unavailable, match="had enough"):
+            client.upload([[1.0]], reconnect_s=0.5)
 
 
 def test_another_version_is_told_with_ours(faces):

@@ -16,7 +16,7 @@ from khot_client import (
 )
 from khot_client.cli.plots import chart
 from khot_client.cli.progress import LINES, show_progress
-from khot_client.cli.render import describe, picture
+from khot_client.cli.render import LONGEST_BAR, describe, picture
 
 NOW = datetime.now(UTC)
 EVENTS = [
@@ -57,10 +57,12 @@ def test_equal_scores_are_drawn_too():
     assert picture(result((1, 2), [1.0, 1.0], [0, 1])).plain == "████"
 
 
-def test_features_without_a_picture_are_listed_with_their_scores():
-    lines = picture(result((), [0.5, 2.0, 1.0], [1, 2])).plain.splitlines()
+def test_features_without_a_picture_are_listed_with_how_likely_they_were_chosen():
+    """In bars that begin at 0: those of nearly equal ones are nearly equal."""
+    lines = picture(result((), [0.1, 1.0, 0.9], [1, 2])).plain.splitlines()
     assert [line.split()[0] for line in lines] == ["c1", "c2"]
-    assert lines[0].count("█") > lines[1].count("█") and lines[0].endswith("2.000")
+    assert [line.count("█") for line in lines] == [LONGEST_BAR, round(0.9 * LONGEST_BAR)]
+    assert lines[0].endswith(" 1.000")
 
 
 def test_the_description_says_how_well_they_do():

@@ -35,6 +35,7 @@ MEANINGS = {
     NOT_TRUSTED: "the token or a certificate is not accepted",
     STOPPED: "Ctrl-C",
 }
+STOPPED_BY_CTRL_C = "stopped by Ctrl-C. Run it again; `khot jobs` shows what it had submitted"
 # All other errors are FAILED.
 EXIT_CODES: dict[type[KhotError], int] = {
     BadSettings: USAGE,
@@ -76,7 +77,7 @@ def told(context: typer.Context) -> Iterator[None]:
     except MemoryError as error:
         _tell(context, f"memory: must be enough; got {error}. Ask for less at once.", FAILED)
     except (KeyboardInterrupt, typer.Abort) as stopped:
-        _tell(context, str(stopped) or "stopped by Ctrl-C", STOPPED)
+        _tell(context, str(stopped) or STOPPED_BY_CTRL_C, STOPPED)
     except BrokenPipeError:
         _drop_output()  # whoever read it has read enough, as `head` does
         raise typer.Exit(FAILED) from None

@@ -69,7 +69,10 @@ def _scored(who: str, metrics: Mapping[str, float]) -> str:
 
 
 def picture(result: FeatureSelectionResult) -> Text:
-    """The chosen features: cells of the picture that an example is, or a list with bars."""
+    """The chosen features: cells of the picture that an example is, or a list with bars.
+
+    A bar is as long as the feature was likely to be chosen at the end of training.
+    """
     strengths = _strengths(result)
     if len(result.feature_shape) == 2:
         return _grid(result.feature_shape, strengths)
@@ -77,9 +80,9 @@ def picture(result: FeatureSelectionResult) -> Text:
     width = max(map(len, names), default=0)
     lines = []
     for name, (index, strength) in zip(names, strengths.items(), strict=True):
-        bar = "█" * (1 + round(strength * (LONGEST_BAR - 1)))
-        score = f" {result.scores[index]:.3f}"
-        lines.append(Text.assemble(f"{name:>{width}} ", (bar, _colour(strength)), score))
+        likely = float(result.inclusion_probabilities[index])
+        bar = "█" * round(likely * LONGEST_BAR)
+        lines.append(Text.assemble(f"{name:>{width}} ", (bar, _colour(strength)), f" {likely:.3f}"))
     return Text("\n").join(lines)
 
 
