@@ -41,6 +41,7 @@ ALLOWED = {
         "khot_server.jobs.spec",
         "khot_server.jobs.states",
         "khot_server.jobs.store",
+        "khot_server.jobs.submission",
         "khot_server.jobs.sweeper",
         "khot_server.logs",
         "khot_server.messages",

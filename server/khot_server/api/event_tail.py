@@ -25,6 +25,7 @@ log = structlog.get_logger()
 
 FALLBACK_S = 1.0
 CENSUS_S = 1.0  # without a change of state
+CHANGED_S = 0.1  # after one: it looks at every job, and many may change at once
 
 
 class EventTail:
@@ -33,7 +34,7 @@ class EventTail:
     def __init__(self, store: JobStore, metrics: Metrics) -> None:
         self._store, self._metrics = store, metrics
         self._last = store.last_event_id()
-        self._next_census = 0.0
+        self._census_time = self._next_census = 0.0
         self._rung = asyncio.Event()
         self._draining = asyncio.Event()
         self._watchers: dict[str, set[asyncio.Event]] = defaultdict(set)
@@ -48,7 +49,8 @@ class EventTail:
             except Exception:  # the tail must outlive a locked or full disk
                 log.exception("event_tail_failed")
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._rung.wait(), FALLBACK_S)
+                pause_s = min(FALLBACK_S, max(0.0, self._next_census - time.monotonic()))
+                await asyncio.wait_for(self._rung.wait(), pause_s)
 
     async def _read(self) -> None:
         while events := await asyncio.to_thread(self._store.new_events, self._last):
@@ -56,14 +58,15 @@ class EventTail:
                 self._last = stored.id
                 self._metrics.jobs.count(stored)
                 if stored.event.state is not None:
-                    self._next_census = 0.0
+                    self._next_census = min(self._next_census, self._census_time + CHANGED_S)
                     _log(stored)
                 for watcher in self._watchers.get(stored.job_id, ()):
                     watcher.set()
-        # It looks at every job, and progress changes nothing of it; deleted ones leave no event.
+        # Progress changes nothing of it; jobs that are deleted leave no event.
         if time.monotonic() >= self._next_census:
+            self._census_time = time.monotonic()
+            self._next_census = self._census_time + CENSUS_S
             self._metrics.jobs.take(await asyncio.to_thread(self._store.census))
-            self._next_census = time.monotonic() + CENSUS_S
 
     @contextlib.contextmanager
     def watch(self, job_id: str) -> Iterator[asyncio.Event]:

@@ -2,7 +2,8 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -20,6 +21,7 @@ from khot_server.api.job_messages import (
     options_from_message,
 )
 from khot_server.api.spec_messages import invalid_spec, spec_from_message
+from khot_server.api.submitter import Submitter
 from khot_server.datasets import fit
 from khot_server.datasets.records import Dataset, DatasetNotFound
 from khot_server.datasets.store import DatasetStore
@@ -46,6 +48,7 @@ from khot_server.jobs.records import (
 from khot_server.jobs.spec import Spec, SpecError
 from khot_server.jobs.states import ENDED, IllegalTransition, JobState
 from khot_server.jobs.store import JobStore
+from khot_server.jobs.submission import Submission
 from khot_server.jobs.sweeper import remove_files
 
 REQUEST_ID_LENGTH = 64
@@ -65,6 +68,7 @@ class JobService(JobServiceServicer):
     ) -> None:
         self._store, self._datasets, self._tail = store, datasets, tail
         self._state_dir = state_dir
+        self._submitter = Submitter(store)
 
     # Submitting.
 
@@ -75,9 +79,9 @@ class JobService(JobServiceServicer):
         dataset_id = await self._fitting(spec)
         if request.validate_only:
             return pb.SubmitJobResponse(job=job_message(_would_be(spec, options)))
-        job = await self._call(
-            self._store.submit, request.request_id, spec, options, dataset_id=dataset_id
-        )
+        asked = Submission(identity().tenant, request.request_id, spec, options, dataset_id)
+        with _as_ours(request.request_id):
+            job = await self._submitter.submit(asked)
         self._tail.ring_runner()
         return pb.SubmitJobResponse(job=job_message(job))
 
@@ -247,10 +251,17 @@ class JobService(JobServiceServicer):
         self, method: Callable[Concatenate[str, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """What the store's method returns for the tenant that calls, or its error as ours."""
-        try:
+        with _as_ours(str(args[0]) if args else ""):
             return await asyncio.to_thread(method, identity().tenant, *args, **kwargs)
-        except (*_NAMED, RequestIdReused, TooManyJobs, DatabaseUnavailable) as error:
-            raise _service_error(error, str(args[0]) if args else "") from None
+
+
+@contextmanager
+def _as_ours(name: str) -> Iterator[None]:
+    """Raise the store's errors as ours; about what has this name."""
+    try:
+        yield
+    except (*_NAMED, RequestIdReused, TooManyJobs, DatabaseUnavailable) as error:
+        raise _service_error(error, name) from None
 
 
 _NAMED = (JobNotFound, DatasetNotFound, DatasetGone, IllegalTransition)

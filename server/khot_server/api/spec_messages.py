@@ -5,6 +5,7 @@ the spec's default.
 """
 
 from dataclasses import fields
+from functools import lru_cache
 
 from khot_proto.plain import from_plain, to_plain
 from khot_proto.v1 import job_spec_pb2 as pb
@@ -33,8 +34,12 @@ def invalid_spec(error: SpecError) -> InvalidArgument:
     return InvalidArgument(f"spec.{error.field}", f"spec.{error}")
 
 
+@lru_cache(maxsize=1024)  # pages of jobs are asked for again and again
 def spec_message(spec: Spec) -> pb.JobSpec:
-    """The specification as a caller sees it; what is absent has the library's default."""
+    """The specification as a caller sees it; what is absent has the library's default.
+
+    It is the same message each time, to be put into others and not to be changed.
+    """
     message = pb.JobSpec()
     values = {field.name: getattr(spec, field.name) for field in fields(spec)}
     from_plain(getattr(message, spec.kind), values)

@@ -8,6 +8,7 @@ spec, a result (`results`), a row of `KINDS` in both and a task (`tasks`).
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, ClassVar, NoReturn
 
@@ -168,6 +169,7 @@ def spec_to_json(spec: Spec) -> str:
     return tagged.to_json(spec)
 
 
+@lru_cache(maxsize=1024)  # they never change, and pages of jobs are read again and again
 def spec_from_json(text: str) -> Spec:
     """Return the specification in `text`, checked.
 

@@ -17,7 +17,6 @@ from typing import Any
 from uuid import uuid4
 
 from sqlalchemy import Connection, Row, func, insert, select
-from sqlalchemy.exc import IntegrityError
 
 from khot_server.jobs.change import Change, remove
 from khot_server.jobs.database import Database, Observe
@@ -26,20 +25,18 @@ from khot_server.jobs.records import (
     Artifact,
     AttemptRecord,
     Census,
-    DatasetGone,
     Event,
     Group,
     Job,
     JobNotFound,
     Options,
-    RequestIdReused,
     StoredEvent,
-    TooManyJobs,
 )
-from khot_server.jobs.rows import state_changed, to_attempt, to_event, to_job, to_time
+from khot_server.jobs.rows import to_attempt, to_event, to_job, to_time
 from khot_server.jobs.schema import artifacts, attempts, events, groups, jobs, labels, metrics
 from khot_server.jobs.spec import Spec, spec_to_json
 from khot_server.jobs.states import ENDED, IllegalTransition, JobState
+from khot_server.jobs.submission import Refused, Submission, reused, submit
 
 # The file in the state directory.
 DATABASE_NAME = "jobs.sqlite3"
@@ -97,24 +94,16 @@ class JobStore:
         dataset_id: str | None = None,
     ) -> Job:
         """Store a job, QUEUED; or return the one that this request made before."""
-        options = options or Options()
-        try:
-            with self.database.writing() as connection:
-                # First the row: a request that is repeated is no new job.
-                row = self._insert(connection, tenant, request_id, spec, options, dataset_id)
-                self._refuse_too_many(connection, tenant)
-                return to_job(row, options.labels)
-        except IntegrityError:
-            # Not looked for beforehand: two that submit at once would both find nothing.
-            same = (jobs.c.tenant == tenant) & (jobs.c.request_id == request_id)
-            with self.database.reading() as connection:
-                found = connection.execute(select(jobs).where(same)).all()
-                if not found:
-                    raise _gone(spec) from None
-                (job,) = _with_labels(connection, found)
-        if (job.spec, job.options) != (spec, options):
-            raise _reused(request_id)
-        return job
+        asked = Submission(tenant, request_id, spec, options or Options(), dataset_id)
+        (made,) = self.submit_many([asked])
+        if isinstance(made, Exception):
+            raise made
+        return made
+
+    def submit_many(self, asked: Sequence[Submission]) -> list[Job | Refused]:
+        """The same for several at once, each by itself: the job, or what `submit` would raise."""
+        with self.database.writing() as connection:
+            return submit(connection, asked, self._clock(), self._max_tenant_jobs)
 
     def submit_group(
         self,
@@ -129,72 +118,25 @@ class JobStore:
         """Store a job for each spec, as one group; or return the one that this request made."""
         asked = {"specs": [spec_to_json(spec) for spec in specs], "options": asdict(options)}
         request = json.dumps({"axes": list(axes), **asked}, sort_keys=True)
-        group = {"id": uuid4().hex, "tenant": tenant, "request_id": request_id}
-        try:
-            with self.database.writing() as connection:
-                made = {"request": request, "create_time": self._clock()}
-                connection.execute(insert(groups).values(**group, **made))
-                for place, (spec, dataset_id) in enumerate(zip(specs, dataset_ids, strict=True)):
-                    own = f"group/{group['id']}/{place}"
-                    self._insert(connection, tenant, own, spec, options, dataset_id, group["id"])
-                self._refuse_too_many(connection, tenant)
-        except IntegrityError:
-            same = (groups.c.tenant == tenant) & (groups.c.request_id == request_id)
-            with self.database.reading() as connection:
-                row = connection.execute(select(groups).where(same)).first()
-            if row is None:
-                raise _gone(specs[0]) from None
-            if row.request != request:
-                raise _reused(request_id) from None
-            group["id"] = row.id
-        return self.group(tenant, group["id"])
-
-    def _insert(
-        self,
-        connection: Connection,
-        tenant: str,
-        request_id: str,
-        spec: Spec,
-        options: Options,
-        dataset_id: str | None,
-        group_id: str | None = None,
-    ) -> Row[Any]:
-        now = self._clock()
-        row = insert(jobs).values(
-            id=uuid4().hex,
-            tenant=tenant,
-            request_id=request_id,
-            spec=spec_to_json(spec),
-            kind=spec.kind,
-            dataset_id=dataset_id,
-            group_id=group_id,
-            priority=options.priority,
-            max_run_s=options.max_run_s,
-            run_s=0.0,
-            state=JobState.QUEUED,
-            failure_message="",
-            attempts=0,
-            lost_attempts=0,
-            blame=0,
-            last_sequence=1,
-            not_before=0.0,
-            create_time=now,
-            update_time=now,
-        )
-        job = connection.execute(row.returning(*jobs.c)).one()
-        if options.labels:
-            named = [{"job_id": job.id, "key": k, "value": v} for k, v in options.labels.items()]
-            connection.execute(insert(labels), named)
-        first = state_changed(JobState.QUEUED, "")
-        connection.execute(insert(events).values(job_id=job.id, sequence=1, time=now, **first))
-        return job
-
-    def _refuse_too_many(self, connection: Connection, tenant: str) -> None:
-        live = (jobs.c.tenant == tenant) & jobs.c.state.not_in(ENDED)
-        count = connection.execute(select(func.count()).where(live)).scalar() or 0
-        if count > self._max_tenant_jobs:
-            most = f"{tenant!r} may have at most {self._max_tenant_jobs} without an end"
-            raise TooManyJobs(f"jobs: {most}; got {count}")
+        same = (groups.c.tenant == tenant) & (groups.c.request_id == request_id)
+        with self.database.writing() as connection:
+            known = connection.execute(select(groups).where(same)).first()
+            if known is not None and known.request != request:
+                raise reused(request_id)
+            group_id = uuid4().hex if known is None else known.id
+            if known is None:
+                now = self._clock()
+                named = {"id": group_id, "tenant": tenant, "request_id": request_id}
+                made = {"request": request, "create_time": now}
+                connection.execute(insert(groups).values(**named, **made))
+                members = [
+                    Submission(tenant, f"group/{group_id}/{place}", spec, options, dataset_id)
+                    for place, (spec, dataset_id) in enumerate(zip(specs, dataset_ids, strict=True))
+                ]
+                for job in submit(connection, members, now, self._max_tenant_jobs, group_id):
+                    if isinstance(job, Exception):
+                        raise job
+        return self.group(tenant, group_id)
 
     # Reading: each raises JobNotFound if the tenant has none of that id.
 
@@ -396,12 +338,3 @@ def _with_labels(
 
 def _illegal(change: Change, must: str, what: str) -> IllegalTransition:
     return IllegalTransition(f"job {change.row.id}: must be {must} {what}; got {change.state}")
-
-
-def _reused(request_id: str) -> RequestIdReused:
-    must = "must be new, or come with the request it came with before"
-    return RequestIdReused(f"request_id: {must}; got {request_id!r} with another spec or options")
-
-
-def _gone(spec: Spec) -> DatasetGone:
-    return DatasetGone(f"dataset: must be there; got {spec.dataset!r}, which was deleted")

@@ -25,6 +25,7 @@ from khot_server.jobs.schema import metadata
 from khot_server.jobs.spec import FeatureSelectionSpec, VaeSpec
 from khot_server.jobs.states import FailureKind, IllegalTransition, JobState
 from khot_server.jobs.store import JobStore
+from khot_server.jobs.submission import Submission
 
 # Submitting.
 
@@ -66,6 +67,35 @@ def test_the_same_request_from_many_threads_makes_one_job(store, spec):
         made = list(pool.map(lambda i: store.submit("a", f"r{i % 5}", spec).id, range(100)))
     assert len(set(made)) == 5
     assert counts(store)[JobState.QUEUED] == 5
+
+
+def test_of_many_at_once_each_is_answered_by_itself(tmp_path, spec):
+    store = JobStore(tmp_path / "few.sqlite3", max_tenant_jobs=2)
+    other, options = FeatureSelectionSpec(dataset="digits", k=5), Options(labels={"of": "a"})
+    before = store.submit("a", "r0", spec, options)
+    made = store.submit_many(
+        [
+            Submission("a", "r0", spec, options),  # is there
+            Submission("a", "r0", other, options),
+            Submission("a", "r1", spec, options),
+            Submission("a", "r1", spec, options),  # is there by now
+            Submission("a", "r1", spec, Options()),
+            Submission("a", "r2", spec, Options()),
+            Submission("b", "r2", spec, Options(), "gone"),
+            Submission("b", "r3", other, Options(priority=3)),
+        ]
+    )
+    assert made[0] == before and made[2] == made[3] != before
+    reused = RequestIdReused
+    kinds = [reused, reused, TooManyJobs, DatasetGone]
+    assert [type(made[place]) for place in (1, 4, 5, 6)] == kinds
+    assert "at most 2 without an end; got 3" in str(made[5])
+    for tenant, job in (("a", made[2]), ("b", made[7])):
+        assert store.get(tenant, job.id) == job
+        assert [event.sequence for event in store.events(tenant, job.id, 0)] == [1]
+    assert made[2].options == options and made[7].options.priority == 3
+    assert counts(store)[JobState.QUEUED] == 3
+    store.close()
 
 
 def test_a_job_of_another_tenant_is_not_found(store, spec):
