@@ -117,8 +117,9 @@ ROWS: tuple[Operator, ...] = (
         shift_invariant=True,
         fractional_k=False,
         differentiable_in=("x", "tau"),
+        kernels=("sequential_softmax_topk",),
         cost="O(n k)",
-        lacks="a cap at 1, a k that differs by row, a gradient in k, and memory below O(n k)",
+        lacks="a cap at 1, a k that differs by row, a gradient in k, and time below O(n k)",
     ),
     Relaxation(
         name="softmax_topk",
@@ -388,6 +389,7 @@ ROWS: tuple[Operator, ...] = (
         order=None,
         needs_loss=False,
         differentiable_in=("logits", "tau"),
+        kernels=("gumbel", "sequential_softmax_topk"),
         cost="O(n k)",
         lacks=_NO_TRANSFORMS,
     ),

@@ -18,14 +18,26 @@ then finite and within rounding of the formula, whatever the spread: clamping 1 
 small number, as published code does, is another map for scores further apart than its log.
 Both logsumexps are written out about constants, so that on a CPU no bit of a row depends on
 its batch (`_rows.even`, `_rows.steady`).
+
+**Modes.** Plain calls go through the kernels, which keep nothing between forward and backward
+but x. Under torch.func, forward mode and torch.compile the kernel is one opaque step without a
+gradient; the rounds in torch operations then change no value, but have the derivatives.
 """
+
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from khot import _checks
 from khot._checks import refuse
-from khot._rows import count_units, even, flattened, kept, steady, unflattened
+from khot._native import sequential_softmax_topk as native
+from khot._native.library import native_info
+from khot._plain import differentiated, plain_apply, plain_arguments, refused, save, saved
+from khot._rows import count_units, even, flattened, folded, kept, steady, unflattened
 from khot._scores import rounded, scaled, softmax
+
+Number = float | Tensor
 
 _WHO = "sequential_softmax_topk"
 
@@ -46,7 +58,8 @@ def sequential_softmax_topk(
     top-k for small tau, not for a large spread: at tau = 1 a unit that takes a whole softmax
     falls to the level of the next, not below it, and takes half of that one too. k is one
     whole number for all rows and has no gradient. The k steps one after the other take
-    O(n k) time and, if there is a gradient, memory; torch.compile unrolls them.
+    O(n k) time; torch operations, if there is a gradient, O(n k) memory for each row too, and
+    torch.compile unrolls them.
 
     Args:
         x: scores, float64, float32, bfloat16 or float16. -inf masks a unit: it
@@ -77,19 +90,89 @@ def sequential_softmax_topk(
         Algorithm 2; Plötz and Roth (2018), Neural Nearest Neighbors Networks.
     """
     steps = _whole(k)
+    if given := plain_arguments(_WHO, x, k, tau, dim):
+        rows, _, tau = given
+        if differentiated(rows, tau):
+            return unflattened(_plain(rows, tau, steps), x, dim)
+        return unflattened(_value(rows, tau, steps), x, dim)
     rows, column, tau = flattened(_WHO, x, k, tau, dim)
-    n, units = count_units(_WHO, rows, column, tau), rows.shape[-1]
+    n = count_units(_WHO, rows, column, tau)
+    p = rounded(kept(_sum(rows, tau, steps), n), x)
+    if rows.is_cpu and native_info().in_use:
+        # the same bits as of a plain call
+        p = _found(rows.detach(), tau.detach(), steps) + (p - p.detach())
+    return unflattened(p, x, dim)
+
+
+def _value(rows: Tensor, tau: Number, k: int) -> Tensor:
+    """The map on its kernel; k is in range as far as no row needs to be looked at."""
+    p = native.forward(rows, k, tau) if k >= 0 else None
+    return refused(_WHO, rows, float(k), tau) if p is None else p
+
+
+def _sum(rows: Tensor, tau: Tensor, k: int) -> Tensor:
+    """The map in torch operations, in tau's dtype."""
+    units = rows.shape[-1]
     rows = even(rows, -torch.inf)
     alpha, unmasked = scaled(rows, torch.ones_like(tau), centred=True)
     lowest = torch.finfo(alpha.dtype).min / 5
     p = 0 * alpha
     # of a k that is to be refused when the compiled function runs, no more steps than units
-    for j in range(min(steps, units)):
+    for j in range(min(k, units)):
         b, _ = scaled(torch.where(unmasked, alpha, -torch.inf), tau, centred=True)
         p = p + softmax(b, unmasked)
-        if j + 1 < steps:
+        if j + 1 < k:
             alpha = (alpha + _log_rest(b, unmasked)).clamp(min=lowest)
-    return unflattened(rounded(kept(p[..., :units], n), x), x, dim)
+    return p[..., :units]
+
+
+class _Plain(torch.autograd.Function):
+    """(x, tau) -> p on the kernel alone, as `_plain.py` has it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, tau: Number, k: int) -> Tensor:
+        p = _value(x, tau, k)
+        ctx.k = k
+        save(ctx, float(k), tau, x)
+        return p
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        x, _, tau = saved(ctx, 1)
+        needs_tau = ctx.needs_input_grad[1]
+        if not torch.is_grad_enabled() and native.accepts(g):
+            return *native.backward(g, x, ctx.k, tau, needs_tau=needs_tau), None
+        twice = torch.is_grad_enabled()
+        with torch.enable_grad():
+            if not twice:  # what is saved is then watched by nobody
+                x = x.detach().requires_grad_()
+                tau = tau.detach().requires_grad_() if needs_tau else tau
+            p = rounded(_sum(x, _checks.column_of(tau, x), ctx.k), x)
+            wanted = [x, tau] if needs_tau else [x]
+            grad_x, *grad_tau = torch.autograd.grad(p, wanted, g, create_graph=twice)
+        return grad_x, grad_tau[0] if needs_tau else None, None
+
+
+_plain = plain_apply(_Plain)
+
+
+@torch.library.custom_op("khot::sequential_softmax_topk", mutates_args=())
+def _found(x: Tensor, tau: Tensor, k: int) -> Tensor:
+    """The map as one opaque step; its values have been looked at."""
+    if native.accepts(x, tau) and (p := native.forward(x, k, tau)) is not None:
+        return p
+    return rounded(_sum(x, tau, k), x)
+
+
+@_found.register_fake
+def _(x: Tensor, *_: Any) -> Tensor:
+    return x.new_empty(x.shape)
+
+
+@_found.register_vmap
+def _(info: Any, in_dims: tuple[int | None, ...], *given: Any) -> tuple[Any, int]:
+    x, tau = folded(info.batch_size, in_dims[:2], *given[:2])
+    return _found(x, tau, given[2]).unflatten(0, (info.batch_size, -1)), 0
 
 
 def _whole(k: object) -> int:

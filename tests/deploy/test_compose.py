@@ -64,8 +64,10 @@ def test_no_process_has_a_privilege(stack, service):
 @pytest.mark.parametrize("service", SERVICES)
 def test_nothing_can_be_written_but_what_is_meant_to_be(stack, service):
     for folder in ("/", "/etc", "/usr/bin", "/opt"):
-        status, said = stack.container(service).exec_run(["touch", f"{folder}/new"], user="0")
-        assert status and b"Read-only file system" in said, folder
+        # told by its status: podman may lose the output of a command that ends at once
+        refused = f"touch {folder}/new 2>&1 | grep -q 'Read-only file system'"
+        status, _ = stack.container(service).exec_run(["sh", "-c", refused], user="0")
+        assert status == 0, folder
     meant = {"server": "/var/lib/khot", "prometheus": "/prometheus", "grafana": "/var/lib/grafana"}
     stack.run(service, "touch", f"{meant[service]}/new")
     stack.run(service, "rm", f"{meant[service]}/new")

@@ -1,11 +1,14 @@
 """Sequential softmax: the formula at every spread, its limits, and what it lacks."""
 
+import importlib
 from decimal import Decimal, localcontext
 
 import pytest
 import torch
 
 import khot
+
+sequential = importlib.import_module("khot.relaxations.sequential_softmax_topk")
 
 
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -54,9 +57,8 @@ def test_is_the_plain_loop_on_mild_scores():
 
 def test_with_one_choice_it_is_softmax():
     x = normal(9)
-    assert torch.equal(
-        khot.sequential_softmax_topk(x, 1, tau=0.7), khot.softmax_topk(x, 1, tau=0.7)
-    )
+    got = khot.sequential_softmax_topk(x, 1, tau=0.7)
+    assert torch.allclose(got, khot.softmax_topk(x, 1, tau=0.7), rtol=1e-14, atol=0)
 
 
 def test_sums_to_k():
@@ -173,3 +175,29 @@ def test_cuda_agrees_with_the_cpu():
     x = normal(16, 50)
     there = khot.sequential_softmax_topk(x.cuda(), 5)
     assert torch.allclose(there.cpu(), khot.sequential_softmax_topk(x, 5), atol=1e-12)
+
+
+def on_torch(k):
+    """The map by torch operations."""
+    return lambda x, tau: sequential.rounded(sequential._sum(x, tau[:, None], k), x)
+
+
+@pytest.mark.parametrize(
+    ("shape", "k"),
+    [((4, 50), 7), ((3, 784), 50), ((2, 9), 9), ((2, 1), 1), ((1, 70_000), 61)],
+    ids=["few", "pixels", "all", "one", "rounds that are made twice"],
+)
+@pytest.mark.parametrize("tau", [1.0, 0.2])
+def test_kernels_agree_with_torch_operations(shape, k, tau):
+    x, g = normal(*shape) * 3, normal(*shape, seed=1)
+    if k < shape[1]:
+        x[0, ::5] = -torch.inf
+    taus = torch.full(shape[:1], tau, dtype=torch.float64)
+    found = []
+    for function in (lambda x, tau: khot.sequential_softmax_topk(x, k, tau=tau), on_torch(k)):
+        given = x.clone().requires_grad_(), taus.clone().requires_grad_()
+        p = function(*given)
+        found.append((p.detach(), *torch.autograd.grad(p, given, g)))
+    for kernel, torch_operations in zip(*found, strict=True):
+        scale = float(torch_operations.abs().max()) or 1.0
+        assert torch.allclose(kernel / scale, torch_operations / scale, rtol=0, atol=1e-10)

@@ -43,7 +43,7 @@ def vae(**fields):
 
 # Both kinds and several estimators, each some seconds of training.
 SPECS = {
-    "selection by pi_st": selection(k=10),
+    "selection by pi_st": selection(k=10, estimator="pi_st"),
     "selection by simple": selection(k=10, estimator="simple", seed=1),
     "selection by imle": selection(k=5, estimator="imle"),
     "selection that learns k": selection(penalty=0.01),
