@@ -6,6 +6,7 @@
  */
 #include "kernel.h"
 #include "philox.h"
+#include "row_sum.h"
 
 #include <stdlib.h>
 
@@ -53,17 +54,6 @@ static inline uint64_t stays(uint64_t carried, uint64_t sum, uint64_t pair) {
     const double first = as_number(carried + turned), both = as_number(sum + 2 * turned);
     const uint64_t won = philox_uniform(pair) * both < first ? ~(uint64_t)0 : 0;
     return (won ^ heavy) | (newcomer == 0 ? ~(uint64_t)0 : 0);
-}
-
-/* The sum in the order of `row_sum` in khot/sampling/_draw.py; destroys what it sums. */
-static double halved_sum(double *p, int64_t n) {
-    while (n > 1) {
-        int64_t half = 1;
-        while (2 * half < n) half *= 2;
-        for (int64_t i = 0; i < n - half; i++) p[i] += p[half + i];
-        n = half;
-    }
-    return p[0];
 }
 
 /* A random order of m units, as `shuffles` in khot/_random.py has it. */

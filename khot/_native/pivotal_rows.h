@@ -11,18 +11,13 @@ static int64_t NAME(prepare)(const REAL *restrict p, int64_t n, const double *k,
         s->part[i] = as_part((double)p[i]);
     }
     if (!good) return 0;
-    double total, allowed = 0;
-    if (k) {
-        total = *k;
-    } else {
+    double total = k ? *k : 0;
+    if (!k) {
         double *numbers = (double *)(void *)s->sum;
         for (int64_t i = 0; i < n; i++) numbers[i] = (double)p[i];
         total = halved_sum(numbers, n);
-        const double whole = rint(total);
-        allowed = tolerance * (whole > 1 ? whole : 1);
-        allowed = allowed < 0.25 ? allowed : 0.25;
     }
-    if (!(fabs(total - rint(total)) > allowed)) return n;
+    if (is_whole(total, k ? 0 : tolerance)) return n;
     s->part[n] = as_part(1 - (total - floor(total)));
     return n + 1;
 }

@@ -12,13 +12,16 @@ rows go through every one of them together.
 It does not guarantee k: a round may draw too many, and then it ends there. Nor are the
 inclusion probabilities pi, for rounds after the first only ever add. It is here to be
 compared with. Sums are taken in an order that depends on n alone, so a row's draw is the
-same wherever it is drawn.
+same wherever it is drawn, and the C kernel's too.
 """
+
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from khot._checks import refuse
+from khot._native import iterated_poisson as native
 from khot._random import Source
 from khot.sampling._draw import row_sum, sample
 
@@ -82,6 +85,7 @@ def iterated_poisson(
         dim=dim,
         generator=generator,
         seeds=seeds,
+        kernel=partial(native.draw, rounds=rounds),
     )
 
 
@@ -96,7 +100,9 @@ def _repeated(p: Tensor, k: Tensor, source: Source, rounds: int) -> Tensor:
         total = row_sum(rest)
         free = (rest > 0).sum(-1, keepdim=True)
         less = rest * (missing / torch.where(total > 0, total, 1.0))
-        more = 1 - (1 - rest) * ((free - missing) / torch.where(free > total, free - total, 1.0))
-        chance = torch.where(total >= missing, less, more)
-        z = z | ((source.uniforms(n, block=i * -(-n // 2)) < chance) & (rest > 0) & (missing > 0))
+        out = (1 - rest) * ((free - missing) / torch.where(free > total, free - total, 1.0))
+        u = source.uniforms(n, block=i * -(-n // 2))
+        # 1 - u is exact, and so the kernel, which may contract 1 - out, draws the same
+        wins = torch.where(total >= missing, u < less, out < 1 - u)
+        z = z | (wins & (rest > 0) & (missing > 0))
     return z

@@ -47,3 +47,18 @@ def test_units_at_0_are_not_drawn_to_fill_up():
 def test_refusals(rounds, error, message):
     with pytest.raises(error, match=f"^iterated_poisson: rounds must be {message}"):
         khot.iterated_poisson(torch.tensor([0.5, 0.5]), rounds=rounds)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("shape", "k"), [((64, 784), 50), ((300, 10), 5), ((8, 1001), 700)])
+def test_the_kernel_draws_what_torch_operations_draw(monkeypatch, shape, k, dtype):
+    generator = torch.Generator().manual_seed(0)
+    scores = 2 * torch.randn(shape, generator=generator, dtype=dtype)
+    pi, seeds = khot.renorm_sigmoid_topk(scores, k), khot.row_seeds(3, shape[0])
+
+    def drawn():
+        return khot.iterated_poisson(pi, num_samples=7, seeds=seeds)
+
+    z = drawn()
+    monkeypatch.setattr("khot._native.library._library.object", None)
+    assert torch.equal(z, drawn())
