@@ -7,6 +7,7 @@
  * result does not depend on the batch around it or on the number of threads.
  */
 #include "chunks.h"
+#include "exp2_float.h"
 
 #include <float.h>
 #include <stddef.h>
