@@ -95,5 +95,6 @@ bench-smoke: install  ## Run every benchmark at tiny sizes.
 
 check: lint types proto-check test test-wheel  ## All that must pass before a commit.
 
-clean:  ## Remove the venv and everything built.
-	rm -rf $(VENV) dist tests/bench/results khot/_native/*.so khot/_native/*.so.tmp
+clean:  ## Remove the venv and everything built; results that git keeps stay.
+	rm -rf $(VENV) dist khot/_native/*.so khot/_native/*.so.tmp
+	@[ ! -d tests/bench/results ] || git clean -fdqX tests/bench/results

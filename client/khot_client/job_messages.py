@@ -31,6 +31,8 @@ from khot_client.specs import (
     FeatureSelection,
     FeatureSelectionResult,
     Result,
+    SparseRegression,
+    SparseRegressionResult,
     Spec,
     Vae,
     VaeResult,
@@ -40,7 +42,7 @@ from khot_proto.v1 import artifact_service_pb2 as artifact_pb
 from khot_proto.v1 import job_service_pb2 as pb
 from khot_proto.v1 import job_spec_pb2 as spec_pb
 
-KINDS: dict[str, type[Spec]] = {cls.kind: cls for cls in (FeatureSelection, Vae)}
+KINDS: dict[str, type[Spec]] = {cls.kind: cls for cls in (FeatureSelection, Vae, SparseRegression)}
 
 
 def spec_message(spec: Spec | object, instead: Mapping[str, Any] = {}) -> spec_pb.JobSpec:
@@ -212,13 +214,28 @@ def _result(message: spec_pb.JobResult) -> Result:
                 inclusion_probabilities=_array(found.inclusion_probabilities),
                 test=_sorted(found.test),
                 validation=_sorted(found.validation),
-                references={
-                    name: _sorted(m.values) for name, m in sorted(found.references.items())
-                },
+                references=_references(found.references),
                 stability=found.stability,
                 feature_shape=tuple(found.feature_shape),
                 classes=tuple(found.classes),
                 epochs_run=found.epochs_run,
+                warnings=warnings,
+            )
+        case "sparse_regression":
+            model = message.sparse_regression
+            return SparseRegressionResult(
+                features=_array(model.features, np.int64),
+                names=tuple(model.names),
+                coefficients=_array(model.coefficients),
+                intercept=model.intercept,
+                target=model.target,
+                scores=_array(model.scores),
+                inclusion_probabilities=_array(model.inclusion_probabilities),
+                test=_sorted(model.test),
+                validation=_sorted(model.validation),
+                references=_references(model.references),
+                stability=model.stability,
+                epochs_run=model.epochs_run,
                 warnings=warnings,
             )
         case "vae":
@@ -236,6 +253,10 @@ def _result(message: spec_pb.JobResult) -> Result:
 def _sorted(metrics: Mapping[str, float]) -> dict[str, float]:
     """By name: a map comes in any order."""
     return dict(sorted(metrics.items()))
+
+
+def _references(references: Mapping[str, spec_pb.Metrics]) -> dict[str, dict[str, float]]:
+    return {name: _sorted(metrics.values) for name, metrics in sorted(references.items())}
 
 
 def _array(

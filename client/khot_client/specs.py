@@ -119,7 +119,50 @@ class Vae:
         return _given(self)
 
 
-Spec = FeatureSelection | Vae
+@dataclass(frozen=True)
+class SparseRegression:
+    """The job that learns which columns of a table a linear model of its target needs.
+
+    Attributes:
+        dataset: one that the server has, or the id of an uploaded one.
+        k: how many columns to choose.
+        seed: of the draws.
+        estimator: how the choice learns, by its name among `Client.list_operators()`.
+        intercept: whether the model has one; an equation such as u_t = ... has none.
+        steps: of training, each with all rows.
+        num_samples: subsets that are drawn in a step.
+        learning_rate: of the choice.
+        tau: temperature of the draws at the start.
+        ridge: of the regressions on drawn subsets; the coefficients of the result are without.
+        references: whether to compare with all columns, and with greedily chosen ones.
+    """
+
+    kind: ClassVar[str] = "sparse_regression"
+
+    dataset: str = "kuramoto-sivashinsky"
+    k: int | None = None
+    seed: int | None = None
+    estimator: str | None = None
+    target: str | None = None
+    ignore: tuple[str, ...] | None = None
+    missing: str | None = None
+    intercept: bool | None = None
+    steps: int | None = None
+    num_samples: int | None = None
+    learning_rate: float | None = None
+    tau: float | None = None
+    last_tau: float | None = None
+    ridge: float | None = None
+    split_seed: int | None = None
+    validation_share: float | None = None
+    test_share: float | None = None
+    references: bool | None = None
+
+    def __repr__(self) -> str:
+        return _given(self)
+
+
+Spec = FeatureSelection | Vae | SparseRegression
 
 
 def _given(spec: Spec) -> str:
@@ -168,12 +211,7 @@ class FeatureSelectionResult(Shown):
         Raises:
             InvalidRequest: x has another number of columns.
         """
-        rows = np.asarray(x)
-        if rows.ndim == 0 or rows.shape[-1] != len(self.scores):
-            must = f"must have the {len(self.scores)} features of the job in its last dimension"
-            raise InvalidRequest(f"x: {must}; got shape {rows.shape}", field="x")
-        chosen: NDArray[Any] = rows[..., self.features]
-        return chosen
+        return _columns(x, self.features, len(self.scores))
 
 
 @dataclass(frozen=True, repr=False, eq=False, kw_only=True)
@@ -195,4 +233,84 @@ class VaeResult(Shown):
     warnings: tuple[str, ...] = ()
 
 
-Result = FeatureSelectionResult | VaeResult
+@dataclass(frozen=True, repr=False, eq=False, kw_only=True)
+class SparseRegressionResult(Shown):
+    """The linear model that a sparse regression found: target = coefficients @ columns + intercept.
+
+    Attributes:
+        features: indices of the chosen columns among the features, ascending, (k,).
+        names: of the chosen columns.
+        coefficients: of the chosen columns, in the units of the data, (k,).
+        intercept: 0 if there is none.
+        target: the column that is predicted.
+        scores: the learned score of every feature, (n,); -inf for one that is constant.
+        inclusion_probabilities: of every feature to be drawn, at the end, (n,).
+        test: on held-out rows: `loss`, `rmse` and `r2`.
+        validation: the same on the rows by which the model was chosen.
+        references: the same of least squares on `all` columns, and on k that are chosen
+            `greedy`, by orthogonal matching pursuit, on held-out rows.
+        stability: share of the choice that stayed the same towards the end of training, in [0, 1].
+        epochs_run: how many evaluations there were.
+        warnings: what one should know, such as columns that are constant.
+    """
+
+    features: NDArray[np.int64]
+    names: tuple[str, ...]
+    coefficients: NDArray[np.float64]
+    intercept: float
+    target: str
+    scores: NDArray[np.float64]
+    inclusion_probabilities: NDArray[np.float64]
+    test: Mapping[str, float]
+    validation: Mapping[str, float] = field(default_factory=dict)
+    references: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    stability: float = 0.0
+    epochs_run: int = 0
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def equation(self) -> str:
+        """The model, such as `v_t = -1.000 v_xx - 1.000 v_xxxx - 1.000 v*v_x`."""
+        said = [
+            f"{_signed(value)} {name}"
+            for value, name in zip(self.coefficients.tolist(), self.names, strict=True)
+        ]
+        right = " ".join([*said, *([_signed(self.intercept)] if self.intercept else [])])
+        # of the first, the sign is that of its number
+        return f"{self.target} = {right[2:] if right[0] == '+' else '-' + right[2:]}"
+
+    def transform(self, x: ArrayLike) -> NDArray[Any]:
+        """Return the chosen columns of x (..., n), with all features in their order.
+
+        Raises:
+            InvalidRequest: x has another number of columns.
+        """
+        return _columns(x, self.features, len(self.scores))
+
+    def predict(self, x: ArrayLike) -> NDArray[np.float64]:
+        """Return the predictions (...) of rows x (..., n), with all features in their order.
+
+        Raises:
+            InvalidRequest: x has another number of columns.
+        """
+        predictions: NDArray[np.float64] = self.transform(x) @ self.coefficients + self.intercept
+        return predictions
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.equation!r}, test={dict(self.test)!r})"
+
+
+Result = FeatureSelectionResult | VaeResult | SparseRegressionResult
+
+
+def _signed(value: float) -> str:
+    return f"{'-' if value < 0 else '+'} {abs(value):#.4g}".removesuffix(".")
+
+
+def _columns(x: ArrayLike, features: NDArray[np.int64], n: int) -> NDArray[Any]:
+    rows = np.asarray(x)
+    if rows.ndim == 0 or rows.shape[-1] != n:
+        must = f"must have the {n} features of the job in its last dimension"
+        raise InvalidRequest(f"x: {must}; got shape {rows.shape}", field="x")
+    chosen: NDArray[Any] = rows[..., features]
+    return chosen

@@ -2,6 +2,7 @@
 
 from khot.models.feature_selector import FeatureSelector
 from khot.models.files import load, save
+from khot.models.sparse_regressor import SparseRegressor
 from khot.models.vae import KHotVAE
 
-__all__ = ["FeatureSelector", "KHotVAE", "load", "save"]
+__all__ = ["FeatureSelector", "KHotVAE", "SparseRegressor", "load", "save"]

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from khot._checks import refuse
 from khot.models.feature_selector import FeatureSelector
+from khot.models.sparse_regressor import SparseRegressor
 from khot.models.vae import KHotVAE
 
 NAME = "model.safetensors"
@@ -23,6 +24,7 @@ NAME = "model.safetensors"
 KINDS: dict[str, type[nn.Module]] = {
     "feature_selector": FeatureSelector,
     "vae": KHotVAE,
+    "sparse_regressor": SparseRegressor,
 }
 
 

@@ -8,6 +8,11 @@ from khot.training.feature_selection import (
 )
 from khot.training.loop import Callbacks, Checkpoint, Diverged, Progress
 from khot.training.roots import Roots
+from khot.training.sparse_regression import (
+    SparseRegressionConfig,
+    SparseRegressionResult,
+    train_sparse_regression,
+)
 from khot.training.vae import UnlabelledSplit, VAEConfig, VAEResult, evaluate_vae, train_vae
 
 __all__ = [
@@ -19,6 +24,8 @@ __all__ = [
     "FeatureSelectionResult",
     "Progress",
     "Roots",
+    "SparseRegressionConfig",
+    "SparseRegressionResult",
     "Split",
     "UnlabelledSplit",
     "VAEConfig",
@@ -27,5 +34,6 @@ __all__ = [
     "split",
     "split_rows",
     "train_feature_selector",
+    "train_sparse_regression",
     "train_vae",
 ]

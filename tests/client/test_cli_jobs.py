@@ -110,6 +110,21 @@ def test_a_vae_is_submitted_and_its_units_drawn(ask):
     assert "use of 10 x 10 units" in out and "▒" in out
 
 
+def test_a_sparse_regression_is_submitted_and_its_equation_shown(ask):
+    out = ask(example("submit sparse-regression"))
+    assert "3 of 19 features" in out
+    assert "v_t = -1.000 v_xx - 1.000 v_xxxx - 1.000 v*v_x" in out
+    assert re.search(r"^ *v\*v_x +-1(\.0\d*)? █+ 1\.000$", out, re.MULTILINE)
+    job_id = out.splitlines()[0]
+    assert "v_xxxx" in ask(f"khot job result {job_id}")
+    assert "validation_r2" in ask(f"khot job plot {job_id}")
+    found = json.loads(ask(f"khot job result {job_id} --json"))
+    assert found["names"] == ["v_xx", "v_xxxx", "v*v_x"]
+    assert job_id in ask("khot jobs --kind sparse-regression")
+    Path("job.toml").write_text('kind = "sparse-regression"\nk = 3\nignore = ["v^3"]\nsteps = 20\n')
+    assert "the server would take it" in ask("khot submit -f job.toml --validate")
+
+
 def test_the_example_of_a_file_runs(ask):
     out = ask(example("submit file"))
     job_id, *_ = out.splitlines()
@@ -135,7 +150,7 @@ def test_the_file_of_the_page_is_taken(ask):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "kind must be among feature-selection, vae; got 'none'"),
+        ("", "kind must be among feature-selection, vae, sparse-regression; got 'none'"),
         ('kind = "featureselection"', "Is 'feature-selection' meant?"),
         ('kind = "vae"\nlatent = 3', "Is 'latents' meant?"),
         ('kind = "vae"\n[options]\nlabel = 3', "Is 'labels' meant?"),

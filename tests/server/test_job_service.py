@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
-from jobs import details, get, selection, submit, vae, wait_for_progress, watched
+from jobs import details, get, regression, selection, submit, vae, wait_for_progress, watched
 from jobs import ended as when_ended
 
 from khot_proto.v1 import job_service_pb2 as pb
@@ -53,6 +53,23 @@ def test_a_vae_runs_to_its_result(server):
         -(result.test["reconstruction"] + result.test["prior"])
     )
     assert list(result.usage_shape) == [2, 6] and sum(result.usage) == pytest.approx(4, abs=1e-4)
+
+
+@pytest.mark.parametrize("estimator", ["", "simple", "pi_st", "gumbel_sigmoid", "score_function"])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_equation_of_kuramoto_and_sivashinsky_is_found(server, estimator, seed):
+    fields = {"estimator": estimator} if estimator else {}
+    job = when_ended(server, submit(server, regression(seed=seed, split_seed=seed, **fields)).id)
+    assert job.state == pb.JOB_STATE_SUCCEEDED, job.failure_message
+    result = job.result.sparse_regression
+    assert list(result.names) == ["v_xx", "v_xxxx", "v*v_x"] and result.target == "v_t"
+    assert list(result.coefficients) == pytest.approx([-1, -1, -1], rel=0.01)
+    assert result.intercept == 0 and len(result.scores) == 19
+    assert sum(result.inclusion_probabilities) == pytest.approx(3, abs=1e-3)
+    assert result.test["rmse"] < 1e-3 and result.test["r2"] > 0.9999
+    assert set(result.references) == {"all", "greedy"}
+    assert result.references["greedy"].values["rmse"] > 0.1, "which greed does not find"
+    assert 0 < result.stability <= 1 and result.epochs_run == 20
 
 
 def test_the_same_seed_gives_the_same_result(server):

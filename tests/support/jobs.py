@@ -34,6 +34,12 @@ def vae(**fields) -> spec_pb.JobSpec:
     return spec_pb.JobSpec(vae=spec)
 
 
+def regression(**fields) -> spec_pb.JobSpec:
+    """A sparse regression on the equation of Kuramoto and Sivashinsky."""
+    spec = {"dataset": "kuramoto-sivashinsky", "k": 3, "intercept": False} | fields
+    return spec_pb.JobSpec(sparse_regression=spec_pb.SparseRegression(**spec))
+
+
 def submit(
     server: Server, spec: spec_pb.JobSpec, request_id: str | None = None, **options
 ) -> pb.Job:

@@ -41,7 +41,12 @@ def vae(**fields):
     return spec_pb.JobSpec(vae=spec)
 
 
-# Both kinds and several estimators, each some seconds of training.
+def regression(**fields):
+    spec = spec_pb.SparseRegression(dataset="kuramoto-sivashinsky", k=3, steps=4000, **fields)
+    return spec_pb.JobSpec(sparse_regression=spec)
+
+
+# All kinds and several estimators, each some seconds of training.
 SPECS = {
     "selection by pi_st": selection(k=10, estimator="pi_st"),
     "selection by simple": selection(k=10, estimator="simple", seed=1),
@@ -49,6 +54,7 @@ SPECS = {
     "selection that learns k": selection(penalty=0.01),
     "vae by pi_st": vae(k=2),
     "vae by score_function": vae(k=2, estimator="score_function", prior="PRIOR_EXACT"),
+    "regression by simple": regression(estimator="simple"),
 }
 
 

@@ -10,7 +10,17 @@ import typer
 from typer.core import TyperGroup
 
 from khot_client import __version__
-from khot_client.cli import data, findings, groups, jobs, machine, sampling, status, submit
+from khot_client.cli import (
+    data,
+    findings,
+    groups,
+    jobs,
+    machine,
+    reproduce,
+    sampling,
+    status,
+    submit,
+)
 from khot_client.cli.faults import MEANINGS, told
 
 _EPILOG = "Exit codes:\n\n" + "\n\n".join(f"{code:>3}  {text}" for code, text in MEANINGS.items())
@@ -76,6 +86,7 @@ app.command()(sampling.operators)
 _submit = _group("submit", "Submit a job: of a kind, or with -f job.toml of a file.", _Submit)
 _submit.command("feature-selection")(submit.feature_selection)
 _submit.command()(submit.vae)
+_submit.command("sparse-regression")(submit.sparse_regression)
 _submit.command()(submit.file)
 
 app.command("jobs")(jobs.jobs)
@@ -96,6 +107,8 @@ for _command in (
 _groups = _group("group", "Jobs that were submitted together, with --seeds or --grid.")
 for _command in (groups.show, groups.watch, groups.cancel):
     _groups.command()(_command)
+
+app.command()(reproduce.reproduce)
 
 _data = _group("data", "Tables on the server.")
 _data.command()(data.upload)

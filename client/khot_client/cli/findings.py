@@ -16,7 +16,7 @@ from khot_client.jobs import Job
 
 @spread
 def result(job_id: JobId, session: Session) -> None:
-    """Show what a job has found: the chosen features, or the use of units, and how well they do.
+    """Show what a job has found, features, an equation or the use of units, and how well it does.
 
     Example: khot job result 6f0c1c2ab43e4d0f
     """

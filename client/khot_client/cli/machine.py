@@ -60,13 +60,17 @@ def new_token(
 
 def _become(who: str, *arguments: str) -> None:
     """Go on as khot-server, in this very process: signals and the exit code are its own."""
-    server = _server(who)
+    server = find_server(who)
     sys.stdout.flush()
     os.execv(server, [server, *arguments])
 
 
-def _server(who: str) -> str:
-    """The khot-server of this environment, or else the one on PATH."""
+def find_server(who: str) -> str:
+    """The khot-server of this environment, or else the one on PATH.
+
+    Raises:
+        BadSettings: there is none.
+    """
     beside = Path(sys.executable).parent / "khot-server"
     if beside.is_file() and all(find_spec(name) for name in _SERVER_NEEDS):
         return str(beside)

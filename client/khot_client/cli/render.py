@@ -10,7 +10,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from khot_client.cli.progress import number, words
-from khot_client.specs import FeatureSelectionResult, Result
+from khot_client.specs import FeatureSelectionResult, Result, SparseRegressionResult, VaeResult
 
 COLD, HOT = np.array([70, 80, 190]), np.array([255, 200, 60])
 LONGEST_BAR = 30
@@ -49,13 +49,16 @@ class Described:
         del console, options
         result = self.result
         lines = [_scored("test", result.test)]
-        if isinstance(result, FeatureSelectionResult):
-            of = f"{len(result.features)} of {len(result.scores)} features"
-            yield Framed(of, picture(result))
-            lines += [_scored(f"{name} features", m) for name, m in result.references.items()]
-        else:
+        if isinstance(result, VaeResult):
             latents, n = result.usage.shape
             yield Framed(f"use of {latents} x {n} units", heat_map(result.usage))
+        else:
+            of = f"{len(result.features)} of {len(result.scores)} features"
+            if isinstance(result, FeatureSelectionResult):
+                yield Framed(of, picture(result))
+            else:
+                yield Framed(of, equation(result))
+            lines += [_scored(f"{name} features", m) for name, m in result.references.items()]
         yield Text("\n".join([*lines, *result.warnings]))
 
 
@@ -83,6 +86,22 @@ def picture(result: FeatureSelectionResult) -> Text:
         likely = float(result.inclusion_probabilities[index])
         bar = "█" * round(likely * LONGEST_BAR)
         lines.append(Text.assemble(f"{name:>{width}} ", (bar, _colour(strength)), f" {likely:.3f}"))
+    return Text("\n").join(lines)
+
+
+def equation(result: SparseRegressionResult) -> Text:
+    """The model that was found, and a line for each of its columns: name, coefficient, bar.
+
+    A bar is as long as the column was likely to be drawn at the end of training.
+    """
+    lines, width = [Text(result.equation), Text()], max(map(len, result.names))
+    for name, value, index in zip(
+        result.names, result.coefficients.tolist(), result.features.tolist(), strict=True
+    ):
+        likely = float(result.inclusion_probabilities[index])
+        bar = "█" * round(likely * LONGEST_BAR)
+        said = f"{name:>{width}} {value:>12.6g} "
+        lines.append(Text.assemble(said, (bar, _colour(likely)), f" {likely:.3f}"))
     return Text("\n").join(lines)
 
 

@@ -14,11 +14,11 @@ from khot_client.cli.output import print_json
 from khot_client.cli.wishes import DEFAULT_K, Wishes
 from khot_client.client import Client
 from khot_client.errors import BadSettings
-from khot_client.specs import FeatureSelection, Spec, Vae
+from khot_client.specs import FeatureSelection, SparseRegression, Spec, Vae
 
 # For completion; the server has the last word.
 CHOICES = {
-    "dataset": ("digits", "mnist", "fashion-mnist", "synthetic"),
+    "dataset": ("digits", "mnist", "fashion-mnist", "synthetic", "kuramoto-sivashinsky"),
     "estimator": (
         "pi_st",
         "pi_st_implicit",
@@ -109,7 +109,7 @@ def option_of(cls: type, name: str, hint: Any) -> Any:
     elif lists := [part for part in get_args(hint) if get_args(part)]:
         hint = str | None
         more["metavar"] = "256,128" if int in get_args(lists[0]) else "NAME,NAME"
-    default = "digits" if name == "dataset" else False
+    default = vars(cls)["dataset"] if name == "dataset" else False
     return Annotated[hint, typer.Option(*flags, help=told, show_default=default, **more)]
 
 
@@ -125,7 +125,7 @@ def _sentence(text: str) -> str:
     return text[0].upper() + text[1:]
 
 
-MAKERS |= {FeatureSelection: option_of, Vae: option_of}
+MAKERS |= {FeatureSelection: option_of, Vae: option_of, SparseRegression: option_of}
 
 
 @spread
@@ -148,6 +148,17 @@ def vae(spec: Vae, submission: Submission, session: Session) -> None:
     What is not given is the server's choice.
 
     Example: khot submit vae --dataset digits --epochs 2 --watch
+    """
+    send(spec, submission.over(Wishes()), submission, session)
+
+
+@spread
+def sparse_regression(spec: SparseRegression, submission: Submission, session: Session) -> None:
+    """Learn which k columns of a table a linear model needs. Prints the id of the job.
+
+    What is not given is the server's choice.
+
+    Example: khot submit sparse-regression -k 3 --no-intercept --watch
     """
     send(spec, submission.over(Wishes()), submission, session)
 

@@ -1,6 +1,6 @@
 """How a job is to be run and how often, and its spec: from options, or from a TOML file.
 
-kind = "feature-selection"      # or "vae"; then any field of FeatureSelection or Vae
+kind = "feature-selection"      # or "vae" or "sparse-regression"; then any field of its spec
 dataset = "digits"              # or a path, which begins at this file: it is uploaded first
 k = 10
 hidden = [256, 128]

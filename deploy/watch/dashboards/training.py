@@ -38,7 +38,8 @@ NOW = (
         "Loss of running jobs",
         "none",
         "The loss that each running job told of last: cross-entropy or squared error of feature "
-        "selections, the negative ELBO of VAEs. The axis is logarithmic.",
+        "selections, the negative ELBO of VAEs, squared error of sparse regressions. The axis is "
+        "logarithmic.",
         (Query(of("khot_job_loss"), JOB),),
         width=24,
         log=True,

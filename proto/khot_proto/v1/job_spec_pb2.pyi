@@ -34,12 +34,14 @@ PRIOR_SOFTMAX: Prior
 PRIOR_EXACT: Prior
 
 class JobSpec(_message.Message):
-    __slots__ = ("feature_selection", "vae")
+    __slots__ = ("feature_selection", "vae", "sparse_regression")
     FEATURE_SELECTION_FIELD_NUMBER: _ClassVar[int]
     VAE_FIELD_NUMBER: _ClassVar[int]
+    SPARSE_REGRESSION_FIELD_NUMBER: _ClassVar[int]
     feature_selection: FeatureSelection
     vae: Vae
-    def __init__(self, feature_selection: _Optional[_Union[FeatureSelection, _Mapping]] = ..., vae: _Optional[_Union[Vae, _Mapping]] = ...) -> None: ...
+    sparse_regression: SparseRegression
+    def __init__(self, feature_selection: _Optional[_Union[FeatureSelection, _Mapping]] = ..., vae: _Optional[_Union[Vae, _Mapping]] = ..., sparse_regression: _Optional[_Union[SparseRegression, _Mapping]] = ...) -> None: ...
 
 class FeatureSelection(_message.Message):
     __slots__ = ("dataset", "k", "epochs", "seed", "penalty", "estimator", "target", "objective", "ignore", "missing", "standardize", "hidden", "batch_size", "learning_rate", "mask_learning_rate", "tau", "last_tau", "patience", "split_seed", "validation_share", "test_share", "references", "initial_k", "tuning", "weight_decay")
@@ -141,15 +143,57 @@ class Vae(_message.Message):
     test_share: float
     def __init__(self, dataset: _Optional[str] = ..., latents: _Optional[int] = ..., n: _Optional[int] = ..., k: _Optional[int] = ..., epochs: _Optional[int] = ..., seed: _Optional[int] = ..., estimator: _Optional[str] = ..., prior: _Optional[_Union[Prior, str]] = ..., encoder: _Optional[_Union[Layers, _Mapping]] = ..., decoder: _Optional[_Union[Layers, _Mapping]] = ..., batch_size: _Optional[int] = ..., learning_rate: _Optional[float] = ..., tau: _Optional[float] = ..., last_tau: _Optional[float] = ..., patience: _Optional[int] = ..., split_seed: _Optional[int] = ..., validation_share: _Optional[float] = ..., test_share: _Optional[float] = ...) -> None: ...
 
+class SparseRegression(_message.Message):
+    __slots__ = ("dataset", "k", "seed", "estimator", "target", "ignore", "missing", "intercept", "steps", "num_samples", "learning_rate", "tau", "last_tau", "ridge", "split_seed", "validation_share", "test_share", "references")
+    DATASET_FIELD_NUMBER: _ClassVar[int]
+    K_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    ESTIMATOR_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    IGNORE_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    INTERCEPT_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    NUM_SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
+    TAU_FIELD_NUMBER: _ClassVar[int]
+    LAST_TAU_FIELD_NUMBER: _ClassVar[int]
+    RIDGE_FIELD_NUMBER: _ClassVar[int]
+    SPLIT_SEED_FIELD_NUMBER: _ClassVar[int]
+    VALIDATION_SHARE_FIELD_NUMBER: _ClassVar[int]
+    TEST_SHARE_FIELD_NUMBER: _ClassVar[int]
+    REFERENCES_FIELD_NUMBER: _ClassVar[int]
+    dataset: str
+    k: int
+    seed: int
+    estimator: str
+    target: str
+    ignore: _containers.RepeatedScalarFieldContainer[str]
+    missing: MissingValues
+    intercept: bool
+    steps: int
+    num_samples: int
+    learning_rate: float
+    tau: float
+    last_tau: float
+    ridge: float
+    split_seed: int
+    validation_share: float
+    test_share: float
+    references: bool
+    def __init__(self, dataset: _Optional[str] = ..., k: _Optional[int] = ..., seed: _Optional[int] = ..., estimator: _Optional[str] = ..., target: _Optional[str] = ..., ignore: _Optional[_Iterable[str]] = ..., missing: _Optional[_Union[MissingValues, str]] = ..., intercept: bool = ..., steps: _Optional[int] = ..., num_samples: _Optional[int] = ..., learning_rate: _Optional[float] = ..., tau: _Optional[float] = ..., last_tau: _Optional[float] = ..., ridge: _Optional[float] = ..., split_seed: _Optional[int] = ..., validation_share: _Optional[float] = ..., test_share: _Optional[float] = ..., references: bool = ...) -> None: ...
+
 class JobResult(_message.Message):
-    __slots__ = ("feature_selection", "vae", "warnings")
+    __slots__ = ("feature_selection", "vae", "sparse_regression", "warnings")
     FEATURE_SELECTION_FIELD_NUMBER: _ClassVar[int]
     VAE_FIELD_NUMBER: _ClassVar[int]
+    SPARSE_REGRESSION_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
     feature_selection: FeatureSelectionResult
     vae: VaeResult
+    sparse_regression: SparseRegressionResult
     warnings: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, feature_selection: _Optional[_Union[FeatureSelectionResult, _Mapping]] = ..., vae: _Optional[_Union[VaeResult, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, feature_selection: _Optional[_Union[FeatureSelectionResult, _Mapping]] = ..., vae: _Optional[_Union[VaeResult, _Mapping]] = ..., sparse_regression: _Optional[_Union[SparseRegressionResult, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class FeatureSelectionResult(_message.Message):
     __slots__ = ("features", "scores", "feature_shape", "names", "inclusion_probabilities", "test", "validation", "references", "stability", "epochs_run", "classes")
@@ -238,3 +282,52 @@ class VaeResult(_message.Message):
     usage_shape: _containers.RepeatedScalarFieldContainer[int]
     epochs_run: int
     def __init__(self, test: _Optional[_Mapping[str, float]] = ..., validation: _Optional[_Mapping[str, float]] = ..., usage: _Optional[_Iterable[float]] = ..., usage_shape: _Optional[_Iterable[int]] = ..., epochs_run: _Optional[int] = ...) -> None: ...
+
+class SparseRegressionResult(_message.Message):
+    __slots__ = ("features", "names", "coefficients", "intercept", "target", "scores", "inclusion_probabilities", "test", "validation", "references", "stability", "epochs_run")
+    class TestEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    class ValidationEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    class ReferencesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Metrics
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Metrics, _Mapping]] = ...) -> None: ...
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    COEFFICIENTS_FIELD_NUMBER: _ClassVar[int]
+    INTERCEPT_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    SCORES_FIELD_NUMBER: _ClassVar[int]
+    INCLUSION_PROBABILITIES_FIELD_NUMBER: _ClassVar[int]
+    TEST_FIELD_NUMBER: _ClassVar[int]
+    VALIDATION_FIELD_NUMBER: _ClassVar[int]
+    REFERENCES_FIELD_NUMBER: _ClassVar[int]
+    STABILITY_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_RUN_FIELD_NUMBER: _ClassVar[int]
+    features: _containers.RepeatedScalarFieldContainer[int]
+    names: _containers.RepeatedScalarFieldContainer[str]
+    coefficients: _containers.RepeatedScalarFieldContainer[float]
+    intercept: float
+    target: str
+    scores: _containers.RepeatedScalarFieldContainer[float]
+    inclusion_probabilities: _containers.RepeatedScalarFieldContainer[float]
+    test: _containers.ScalarMap[str, float]
+    validation: _containers.ScalarMap[str, float]
+    references: _containers.MessageMap[str, Metrics]
+    stability: float
+    epochs_run: int
+    def __init__(self, features: _Optional[_Iterable[int]] = ..., names: _Optional[_Iterable[str]] = ..., coefficients: _Optional[_Iterable[float]] = ..., intercept: _Optional[float] = ..., target: _Optional[str] = ..., scores: _Optional[_Iterable[float]] = ..., inclusion_probabilities: _Optional[_Iterable[float]] = ..., test: _Optional[_Mapping[str, float]] = ..., validation: _Optional[_Mapping[str, float]] = ..., references: _Optional[_Mapping[str, Metrics]] = ..., stability: _Optional[float] = ..., epochs_run: _Optional[int] = ...) -> None: ...

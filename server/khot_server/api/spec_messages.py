@@ -4,13 +4,14 @@ The fields of a spec have the names of its message, so what a message does not h
 the spec's default.
 """
 
+from collections.abc import Mapping
 from dataclasses import fields
 from functools import lru_cache
 
 from khot_proto.plain import from_plain, to_plain
 from khot_proto.v1 import job_spec_pb2 as pb
 from khot_server.errors import InvalidArgument
-from khot_server.jobs.results import FeatureSelectionResult, Result
+from khot_server.jobs.results import FeatureSelectionResult, Metrics, Result, SparseRegressionResult
 from khot_server.jobs.spec import KINDS, Spec, SpecError
 
 
@@ -59,12 +60,27 @@ def result_message(result: Result) -> pb.JobResult:
                 feature_shape=result.feature_shape,
                 test=result.test,
                 validation=result.validation,
-                references={
-                    name: pb.Metrics(values=values) for name, values in result.references.items()
-                },
+                references=_references(result.references),
                 stability=result.stability,
                 epochs_run=result.epochs_run,
                 classes=result.classes,
+            )
+        )
+    elif isinstance(result, SparseRegressionResult):
+        message.sparse_regression.CopyFrom(
+            pb.SparseRegressionResult(
+                features=result.features,
+                names=result.names,
+                coefficients=result.coefficients,
+                intercept=result.intercept,
+                target=result.target,
+                scores=result.scores,
+                inclusion_probabilities=result.inclusion_probabilities,
+                test=result.test,
+                validation=result.validation,
+                references=_references(result.references),
+                stability=result.stability,
+                epochs_run=result.epochs_run,
             )
         )
     else:
@@ -78,3 +94,7 @@ def result_message(result: Result) -> pb.JobResult:
             )
         )
     return message
+
+
+def _references(references: Mapping[str, Metrics]) -> dict[str, pb.Metrics]:
+    return {name: pb.Metrics(values=values) for name, values in references.items()}

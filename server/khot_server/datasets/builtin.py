@@ -1,4 +1,4 @@
-"""The data sets that are always there: `digits`, `mnist`, `fashion-mnist` and `synthetic`.
+"""The data sets that are always there: pictures, `synthetic` and `kuramoto-sivashinsky`.
 
 What is told of them is known without loading them; a test compares it with what is loaded.
 """
@@ -11,18 +11,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from khot_server.datasets import idx, synthetic
+from khot_server.datasets import kuramoto_sivashinsky as ks
 from khot_server.datasets.describe import describe_numbers
 from khot_server.datasets.frame import Block, Table
-from khot_server.datasets.records import Column, ColumnType, Dataset, Pixels, Summary, pixel_names
+from khot_server.datasets.records import (
+    MAX_COUNTED,
+    Column,
+    ColumnType,
+    Dataset,
+    Pixels,
+    Summary,
+    pixel_names,
+)
 
 TARGET = "label"
 
-# SHA-256 of the values: those of x as float32 in rows, then those of y as int64.
+# SHA-256 of the values: those of x as float32 in rows, then those of y as int64. What is solved for
+# here has that of its recipe.
 SHA256 = {
     "digits": "8b3b6ae90863430bdef06a3f7d1ec2f6a905a53d3375655b18cf63780ad98772",
     "mnist": "b90e833b821ecfe68a7596e1b1d6d836acfa4204d250bce192c47d713a654820",
     "fashion-mnist": "0c49509924ed350db8bfd2c882288460157040ae7aff47ae4a3315c098f115c3",
     "synthetic": "5887e547dd8f983fa012b84611c1ac7065f037cf7a4b5267e784acccda1afd05",
+    "kuramoto-sivashinsky": ks.SHA256,
 }
 NAMES = tuple(SHA256)
 
@@ -46,6 +57,8 @@ def load(name: str, state_dir: Path, data_dir: Path | None) -> Table:
     """
     if name == "synthetic":
         return _synthetic()
+    if name == "kuramoto-sivashinsky":
+        return _terms()
     if name == "digits":
         return _digits()
     source = {"mnist": idx.MNIST, "fashion-mnist": idx.FASHION_MNIST}[name]
@@ -54,8 +67,8 @@ def load(name: str, state_dir: Path, data_dir: Path | None) -> Table:
 
 
 def _summary(name: str, *, columns: bool) -> Summary:
-    if name in _PICTURES:
-        summary = _PICTURES[name]
+    if name in _TOLD:
+        summary = _TOLD[name]
         return summary if columns else summary.without_columns()
     if columns:
         return _synthetic().summary
@@ -76,7 +89,20 @@ def _label(mean: float, rarest: tuple[str, int]) -> Column:
     )
 
 
-_PICTURES = {
+def _term(name: str) -> Column:
+    """A term of an equation: its values are as many as there are rows."""
+    least, most, mean = ks.TOLD[name]
+    return Column(
+        name=name,
+        type=ColumnType.FLOAT,
+        distinct=MAX_COUNTED + 1,
+        min=least,
+        max=most,
+        mean=mean,
+    )
+
+
+_TOLD = {
     "digits": Summary(
         rows=1797,
         column_count=65,
@@ -103,6 +129,12 @@ _PICTURES = {
         example_shape=(28, 28),
         pixels=Pixels(min=0.0, max=1.0, constant=0),
     ),
+    "kuramoto-sivashinsky": Summary(
+        rows=ks.ROWS,
+        column_count=len(ks.TOLD),
+        target=ks.TARGET,
+        columns=tuple(map(_term, ks.TOLD)),
+    ),
 }
 
 
@@ -121,7 +153,7 @@ def _digits() -> Table:
 def _pictures(name: str, x: NDArray[np.generic], y: NDArray[np.generic], greatest: int) -> Table:
     """The table of pictures x (rows, height, width) of values from 0 to `greatest`."""
     pixels = np.divide(x.reshape(len(x), -1), greatest, dtype=np.float32)
-    summary = _PICTURES[name]
+    summary = _TOLD[name]
     return Table(
         summary=summary,
         sha256=SHA256[name],
@@ -149,4 +181,14 @@ def _synthetic() -> Table:
         ),
         sha256=SHA256["synthetic"],
         blocks=(Block(synthetic.NAMES, x.T), Block((synthetic.TARGET,), target[None])),
+    )
+
+
+def _terms() -> Table:
+    made = ks.make()
+    x, y = made.x.astype(np.float32), made.y.astype(np.float32)
+    return Table(
+        summary=_TOLD["kuramoto-sivashinsky"],
+        sha256=SHA256["kuramoto-sivashinsky"],
+        blocks=(Block(made.names, x.T), Block((made.target,), y[None])),
     )

@@ -21,6 +21,7 @@ class Prepared:
         x: (m, n) float32, NaN where a value is missing.
         y: (m,) int64 classes from 0, or float32; None: no target.
         names: of the n features.
+        target: the name of y; None: no target.
         classes: as text, in the order of their numbers; empty in regression.
         objective: "classification" or "regression"; None: no target.
         feature_shape: (height, width) if an example is a picture, else empty.
@@ -31,6 +32,7 @@ class Prepared:
     x: X
     y: Y | None
     names: tuple[str, ...]
+    target: str | None
     classes: tuple[str, ...]
     objective: str | None
     feature_shape: tuple[int, ...]
@@ -53,6 +55,7 @@ def prepare(spec: Spec, table: Table) -> Prepared:
         x=x[:held],
         y=None if y is None else y[:held],
         names=plan.features,
+        target=plan.target,
         classes=classes,
         objective=plan.objective,
         feature_shape=plan.feature_shape,

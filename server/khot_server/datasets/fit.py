@@ -10,11 +10,18 @@ from itertools import islice
 from typing import NoReturn
 
 from khot_server.datasets.records import MAX_COUNTED, Column, ColumnType, Summary
-from khot_server.jobs.spec import FeatureSelectionSpec, Spec, SpecError, VaeSpec
+from khot_server.jobs.spec import (
+    FeatureSelectionSpec,
+    SparseRegressionSpec,
+    Spec,
+    SpecError,
+    VaeSpec,
+)
 
 MIN_ROWS = 10
 MIN_CLASS_ROWS = 3  # one to learn from, one to choose by, one to test with
 MAX_CLASSES = MAX_COUNTED
+MAX_TERMS = 4096  # of a sparse regression, which has the products of all pairs
 NAMED = 5  # columns in a message
 SEARCHED = 5000  # columns for a name like the one that was given
 
@@ -44,6 +51,8 @@ def check(spec: Spec, summary: Summary) -> Plan:
     """
     if isinstance(spec, VaeSpec):
         return _Fit(spec, summary).vae()
+    if isinstance(spec, SparseRegressionSpec):
+        return _Regression(spec, summary).plan()
     return _Selection(spec, summary).plan()
 
 
@@ -95,10 +104,10 @@ class _Fit:
                 self.refuse("dataset", must, got)
 
 
-class _Selection(_Fit):
-    """The checks of a feature selection."""
+class _Prediction(_Fit):
+    """The checks of what chooses columns that predict another."""
 
-    spec: FeatureSelectionSpec
+    spec: FeatureSelectionSpec | SparseRegressionSpec
 
     def plan(self) -> Plan:
         target = self._target()
@@ -140,27 +149,12 @@ class _Selection(_Fit):
         return self.spec.ignore
 
     def _objective(self, target: Column) -> str:
-        suggested = "regression" if target.type is ColumnType.FLOAT else "classification"
-        objective = self.spec.objective or suggested
-        if objective == "regression":
-            if not target.is_number:
-                must = f"must be classification, for the target {target.name!r} is text"
-                self.refuse("objective", must, "regression")
-            if target.distinct == 1:
-                self.refuse("target", "must have different values", f"one in {target.name!r}")
-            return objective
-        if target.distinct > MAX_CLASSES:
-            or_else = ", or the objective must be regression" if target.is_number else ""
-            must = f"must have at most {MAX_CLASSES} classes{or_else}"
-            self.refuse("target", must, f"more in {target.name!r}")
-        assert target.rarest is not None
-        text, count = target.rarest
+        raise NotImplementedError
+
+    def _varied(self, target: Column) -> None:
+        """A target of numbers must have different ones."""
         if target.distinct == 1:
-            self.refuse("target", "must have at least 2 classes", f"{text!r} alone")
-        if count < MIN_CLASS_ROWS:
-            must = f"must have at least {MIN_CLASS_ROWS} rows of every class"
-            self.refuse("target", must, f"{count} of {text!r} in {target.name!r}")
-        return objective
+            self.refuse("target", "must have different values", f"one in {target.name!r}")
 
     def _numbers(self, columns: Sequence[Column]) -> None:
         texts = [column for column in columns if not column.is_number]
@@ -175,7 +169,8 @@ class _Selection(_Fit):
         if empty:
             self.refuse("ignore", "must name all columns without a value", _of(empty, "not"))
 
-    def _k(self, features: Sequence[str], columns: Sequence[Column]) -> None:
+    def _k(self, features: Sequence[str], columns: Sequence[Column]) -> int:
+        """Check k; return how many features are not constant."""
         n, k = len(features), self.spec.k
         if n < 2:
             self.refuse("dataset", "must have at least 2 features", n)
@@ -189,10 +184,60 @@ class _Selection(_Fit):
         if k is not None and k > n - constant:
             must = f"must be at most {n - constant}, the number of features that are not constant"
             self.refuse("k", must, k)
-        first = self.spec.initial_k
-        if first is not None and first >= n - constant:
-            must = f"must be less than {n - constant}, the number of features that are not constant"
+        return n - constant
+
+
+class _Selection(_Prediction):
+    """The checks of a feature selection."""
+
+    spec: FeatureSelectionSpec
+
+    def _objective(self, target: Column) -> str:
+        suggested = "regression" if target.type is ColumnType.FLOAT else "classification"
+        objective = self.spec.objective or suggested
+        if objective == "regression":
+            if not target.is_number:
+                must = f"must be classification, for the target {target.name!r} is text"
+                self.refuse("objective", must, "regression")
+            self._varied(target)
+            return objective
+        if target.distinct > MAX_CLASSES:
+            or_else = ", or the objective must be regression" if target.is_number else ""
+            must = f"must have at most {MAX_CLASSES} classes{or_else}"
+            self.refuse("target", must, f"more in {target.name!r}")
+        assert target.rarest is not None
+        text, count = target.rarest
+        if target.distinct == 1:
+            self.refuse("target", "must have at least 2 classes", f"{text!r} alone")
+        if count < MIN_CLASS_ROWS:
+            must = f"must have at least {MIN_CLASS_ROWS} rows of every class"
+            self.refuse("target", must, f"{count} of {text!r} in {target.name!r}")
+        return objective
+
+    def _k(self, features: Sequence[str], columns: Sequence[Column]) -> int:
+        varying, first = super()._k(features, columns), self.spec.initial_k
+        if first is not None and first >= varying:
+            must = f"must be less than {varying}, the number of features that are not constant"
             self.refuse("initial_k", must, first)
+        return varying
+
+
+class _Regression(_Prediction):
+    """The checks of a sparse regression."""
+
+    spec: SparseRegressionSpec
+
+    def _objective(self, target: Column) -> str:
+        if not target.is_number:
+            self.refuse("target", "must be numbers", f"text in {target.name!r}")
+        self._varied(target)
+        return "regression"
+
+    def _k(self, features: Sequence[str], columns: Sequence[Column]) -> int:
+        if len(features) > MAX_TERMS:
+            must = f"must have at most {MAX_TERMS} features, or more of them in ignore"
+            self.refuse("dataset", must, len(features))
+        return super()._k(features, columns)
 
 
 def _missing(columns: Iterable[Column], summary: Summary) -> str:

@@ -1,4 +1,4 @@
-"""Tables from npz files: arrays `x`, `y` and `names`, never a pickle.
+"""Tables from npz files: arrays `x`, `y` and `names`, or a field `x`, `t`, `u`; never a pickle.
 
 Nothing is taken for true that the file says of itself: a size is checked before memory is
 taken for it, and numpy's own reader, which believes the header of an array, is not used.
@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from khot_server.datasets.coder import encoded
 from khot_server.datasets.describe import Numbers, default_target, narrowed
+from khot_server.datasets.fields import terms
 from khot_server.datasets.limits import Limits, check_names
+from khot_server.datasets.read_field import FIELD, ROWS, field_of
 from khot_server.datasets.records import BadTable, Pixels, Summary, pixel_names
 from khot_server.datasets.stored import TableWriter
 
@@ -36,6 +38,8 @@ def read_npz(path: Path, out: Path, sha256: str, limits: Limits) -> Summary:
             arrays = _arrays(archive, limits)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
         raise BadTable(f"file: must be an npz file; got {error}") from None
+    if set(arrays) == set(FIELD):
+        return _terms(out, sha256, arrays)
     x, y, names = (arrays.get(name) for name in ARRAYS)
     if x is None:
         raise BadTable(f"file: must have an array x; got {', '.join(arrays) or 'none'}")
@@ -45,6 +49,16 @@ def read_npz(path: Path, out: Path, sha256: str, limits: Limits) -> Summary:
         if x.ndim == 3:
             return _pictures(writer, x, names, target)
         return _columns(writer, x, names, target)
+
+
+def _terms(out: Path, sha256: str, arrays: dict[str, NDArray[Any]]) -> Summary:
+    """The table of candidates for the terms of the equation of a field."""
+    made = terms(field_of(arrays), ROWS)
+    with TableWriter(out, len(made.y), sha256) as writer:
+        for name, values in zip(made.names, made.x.T, strict=True):
+            writer.numbers(name, values)
+        writer.numbers(made.target, made.y)
+        return writer.finish(target=made.target)
 
 
 def _columns(
@@ -64,8 +78,9 @@ def _columns(
 def _arrays(archive: zipfile.ZipFile, limits: Limits) -> dict[str, NDArray[Any]]:
     entries = archive.infolist()
     names = [entry.filename.removesuffix(".npy") for entry in entries]
-    if len(set(names)) < len(names) or set(names) - set(ARRAYS):
-        must = f"arrays must be of {', '.join(ARRAYS)}, each once"
+    known = set(names) <= set(ARRAYS) or set(names) == set(FIELD)
+    if len(set(names)) < len(names) or not known:
+        must = f"arrays must be of {', '.join(ARRAYS)}, each once, or {', '.join(FIELD)} of a field"
         raise BadTable(f"file: {must}; got {', '.join(names[:10])}")
     limits.check_bytes("arrays", sum(entry.file_size for entry in entries))
     return {name: _array(archive, entry) for name, entry in zip(names, entries, strict=True)}

@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from khot_server.jobs.records import Group, Job
-from khot_server.jobs.results import MORE_IS_BETTER, FeatureSelectionResult
+from khot_server.jobs.results import MORE_IS_BETTER, VaeResult
 from khot_server.jobs.spec import Spec, SpecError
 from khot_server.jobs.tagged import frozen
 
@@ -99,7 +99,7 @@ def _row(values: Mapping[str, Any], jobs: Sequence[Job]) -> Row:
         name: _spread(name, {job_id: result.test[name] for job_id, result in done})
         for name in sorted(names)
     }
-    chosen = [set(r.features) for _, r in done if isinstance(r, FeatureSelectionResult)]
+    chosen = [set(r.features) for _, r in done if not isinstance(r, VaeResult)]
     pairs = [len(a & b) / len(a | b) for a, b in combinations(chosen, 2)]
     return Row(values, len(jobs), len(done), test, fmean(pairs) if pairs else None)
 

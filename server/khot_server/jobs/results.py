@@ -43,8 +43,31 @@ class VaeResult:
     warnings: tuple[str, ...] = ()
 
 
-Result = FeatureSelectionResult | VaeResult
-KINDS: dict[str, type[Result]] = {cls.kind: cls for cls in (FeatureSelectionResult, VaeResult)}
+@dataclass(frozen=True, kw_only=True)
+class SparseRegressionResult:
+    """A linear model of few columns, and how well it does."""
+
+    kind: ClassVar[str] = "sparse_regression"
+
+    features: tuple[int, ...]
+    names: tuple[str, ...]
+    coefficients: tuple[float, ...]
+    intercept: float
+    target: str
+    scores: tuple[float, ...]
+    inclusion_probabilities: tuple[float, ...]
+    test: Metrics
+    validation: Metrics
+    references: Mapping[str, Metrics] = field(default_factory=dict)
+    stability: float
+    epochs_run: int
+    warnings: tuple[str, ...] = ()
+
+
+Result = FeatureSelectionResult | VaeResult | SparseRegressionResult
+KINDS: dict[str, type[Result]] = {
+    cls.kind: cls for cls in (FeatureSelectionResult, VaeResult, SparseRegressionResult)
+}
 
 # Measurements of which more is better; of all others less is.
 MORE_IS_BETTER = frozenset({"accuracy", "r2", "elbo"})

@@ -16,7 +16,7 @@ from khot_server.datasets.records import DatasetNotFound
 from khot_server.datasets.store import DatasetStore
 from khot_server.jobs.artifacts import words
 from khot_server.jobs.records import Job, JobNotFound
-from khot_server.jobs.results import FeatureSelectionResult
+from khot_server.jobs.results import VaeResult
 from khot_server.jobs.states import JobState
 from khot_server.jobs.store import JobStore
 from khot_server.web.sparkline import Sparkline, sparkline
@@ -205,7 +205,7 @@ class Board:
             (words.NAMES.get(name, name), words.number(value, 3))
             for name, value in sorted(result.test.items(), key=lambda item: _place(item[0]))
         )
-        if not isinstance(result, FeatureSelectionResult):
+        if isinstance(result, VaeResult):
             return Finding("", (), measures)
         chosen = f"{len(result.features)} of {len(result.scores)} columns"
         return Finding(chosen, result.names[:MOST_NAMES], measures)

@@ -17,7 +17,6 @@ from khot_server.web.messages import Refused
 REFRESH_S = 5
 MEMORY_S = 1.0  # so old may a page be: however often it is asked for, it is seldom made
 MOST_PAGES = 64  # that are remembered
-KINDS = {"feature_selection": "Feature selection", "vae": "k-hot VAE"}
 
 
 class Pages:
@@ -74,5 +73,5 @@ def _templates() -> jinja2.Environment:
     )
     texts = (words.user, words.count, words.size, words.duration, words.ago, words.moment)
     made.filters |= {each.__name__: each for each in (*texts, report_words.number)}
-    made.globals |= {"kinds": KINDS, "box": (sparkline.WIDTH, sparkline.HEIGHT)}
+    made.globals |= {"kinds": report_words.KINDS, "box": (sparkline.WIDTH, sparkline.HEIGHT)}
     return made

@@ -6,7 +6,7 @@ import pytest
 
 from khot_server.datasets import builtin, fit
 from khot_server.datasets.records import Column, ColumnType, Pixels, Summary
-from khot_server.jobs.spec import FeatureSelectionSpec, SpecError, VaeSpec
+from khot_server.jobs.spec import FeatureSelectionSpec, SparseRegressionSpec, SpecError, VaeSpec
 
 F, INTEGER, B, T = ColumnType.FLOAT, ColumnType.INTEGER, ColumnType.BOOLEAN, ColumnType.TEXT
 
@@ -268,5 +268,57 @@ def test_its_own_test_rows_are_not_for_learning():
 def test_what_is_built_in_fits(name):
     summary = builtin.dataset(name).summary
     assert len(fit.check(select(k=10), summary).features) == summary.features
-    if name != "synthetic":
+    if summary.pixels is not None:
         assert fit.check(VAE, summary).target is None
+
+
+def regress(**fields) -> SparseRegressionSpec:
+    return SparseRegressionSpec(**{"dataset": "d", "k": 1} | fields)
+
+
+def test_a_sparse_regression_takes_any_target_of_numbers_as_one():
+    plan = fit.check(regress(), table())
+    assert plan == fit.Plan(("height", "weight", "age"), "label", "regression")
+    plan = fit.check(regress(target="height", ignore=("age",)), table())
+    assert plan == fit.Plan(("weight", "label"), "height", "regression")
+
+
+REGRESSIONS = {
+    "too many": ({"k": 3}, table(), "k: must be less than 3, the number of features; got 3"),
+    "constant": (
+        {"k": 2},
+        table(column("a"), column("b", distinct=1), column("c", distinct=1)),
+        "k: must be at most 1, the number of features that are not constant; got 2",
+    ),
+    "text": (
+        {"target": "a"},
+        table(column("a", T), column("b"), column("c")),
+        "target: must be numbers; got text in 'a'",
+    ),
+    "one value": (
+        {"target": "a"},
+        table(column("a", distinct=1), column("b"), column("c")),
+        "target: must have different values; got one in 'a'",
+    ),
+    "missing": (
+        {},
+        table(column("a", missing=3), column("b")),
+        "missing: must be impute where values are missing; got 3 in 'a'",
+    ),
+    "a wide table": (
+        {},
+        table(*(column(f"c{i}") for i in range(4097))),
+        "dataset: must have at most 4096 features, .*; got 4097",
+    ),
+    "a column that is not there": (
+        {"ignore": ("wieght",)},
+        table(),
+        "ignore: must name columns, such as 'weight', .*; got 'wieght'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("fields", "summary", "message"), REGRESSIONS.values(), ids=REGRESSIONS)
+def test_a_sparse_regression_that_cannot_be_done_is_refused(fields, summary, message):
+    with pytest.raises(SpecError, match=f"^sparse_regression.{message}"):
+        fit.check(regress(**fields), summary)

@@ -143,7 +143,7 @@ def test_without_files_it_is_told_where_they_could_be(served, source, tmp_path, 
 
 def test_pictures_to_test_with_are_the_last_rows(served, source, tmp_path, monkeypatch):
     monkeypatch.setattr(idx, "MNIST", source)
-    monkeypatch.setattr(builtin, "_PICTURES", {"mnist": TINY})
+    monkeypatch.setattr(builtin, "_TOLD", {"mnist": TINY})
     table = builtin.load("mnist", tmp_path, None)
     x = table.matrix([*TINY.names()][:-1])
     np.testing.assert_array_equal(x[-2:], (ARRAYS[2].reshape(2, 4) / 255).astype(np.float32))

@@ -100,7 +100,10 @@ REFUSED = {
     ),
     "a pickle as a target": ({"x": ONE, "y": np.array([1, None] * 2)}, "y: must hold numbers or"),
     "no x": ({"y": np.ones(4)}, "must have an array x; got y"),
-    "another array": ({"x": ONE, "z": ONE}, "must be of x, y, names, each once; got x, z"),
+    "another array": (
+        {"x": ONE, "z": ONE},
+        "must be of x, y, names, each once, or x, t, u of a field; got x, z",
+    ),
     "one dimension": ({"x": np.ones(4)}, r"x: must be numbers of shape .* of shape \(4,\)"),
     "four dimensions": ({"x": np.ones((4, 2, 2, 2))}, r"of shape \(4, 2, 2, 2\)"),
     "no rows": ({"x": np.ones((0, 2))}, "none of them 0"),

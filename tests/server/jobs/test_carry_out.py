@@ -10,7 +10,7 @@ from khot.training import Progress as Told
 from khot_server.jobs import checkpoint, tasks
 from khot_server.jobs.messages import Began, Failed, Finished, Order, Saved, Stepped, Stopped
 from khot_server.jobs.records import Point
-from khot_server.jobs.spec import FeatureSelectionSpec, SpecError, VaeSpec
+from khot_server.jobs.spec import FeatureSelectionSpec, SparseRegressionSpec, SpecError, VaeSpec
 from khot_server.jobs.states import FailureKind
 from khot_server.jobs.tasks.carry_out import carry_out, failure_kind
 from khot_server.jobs.tasks.reporter import Course, Reporter
@@ -77,6 +77,35 @@ def test_a_vae_leaves_its_pictures(order):
     assert isinstance(last, Finished), last
     names = {file.name for file in last.artifacts}
     assert {"reconstructions.png", "samples.png", "usage.png", "curves.png"} <= names
+
+
+REGRESSION = SparseRegressionSpec(dataset="kuramoto-sivashinsky", k=3, intercept=False, steps=40)
+
+
+def test_a_sparse_regression_leaves_its_equation(order):
+    last, sent = run(replace(order, spec=replace(REGRESSION, steps=None)))
+    assert isinstance(last, Finished), last
+    assert last.result.names == ("v_xx", "v_xxxx", "v*v_x") and last.result.target == "v_t"
+    assert last.result.coefficients == pytest.approx((-1, -1, -1), rel=1e-3)
+    names = {file.name for file in last.artifacts}
+    assert {"coefficients.png", "columns.png", "predictions.png", "curves.png"} <= names
+    page = (order.directory / "artifacts/report.html").read_text()
+    assert "v_t = -1.000 v_xx - 1.000 v_xxxx - 1.000 v*v_x" in page
+    rows = sum(report.counted.rows for report in of(Stepped, sent))
+    assert rows == 400 * 3500, "every step has all training rows"
+
+
+def test_a_sparse_regression_goes_on_to_the_very_bits(order):
+    order = replace(order, spec=REGRESSION)
+    whole, _ = run(order)
+    asked = iter(range(1000))
+    stopped, sent = run(replace(order, attempt=2), lambda: next(asked) == 27)
+    assert isinstance(stopped, Stopped)
+    saved = of(Saved, sent)[-1]
+    again, _ = run(replace(order, attempt=3, resume=saved.path))
+    assert again.result == whole.result
+    hashes = [{file.name: file.sha256 for file in one.artifacts} for one in (whole, again)]
+    assert hashes[0]["model.safetensors"] == hashes[1]["model.safetensors"]
 
 
 def test_every_measurement_is_told_once(order):

@@ -5,21 +5,24 @@ from pathlib import Path
 
 import pytest
 
-from khot.training import FeatureSelectionConfig, VAEConfig
+from khot.training import FeatureSelectionConfig, SparseRegressionConfig, VAEConfig
 from khot.training._selection_config import LEAST_EPOCHS, MOST_EPOCHS, STEPS
-from khot_server.jobs.spec import FeatureSelectionSpec, VaeSpec
+from khot_server.jobs.spec import FeatureSelectionSpec, SparseRegressionSpec, VaeSpec
 
 PAGE = Path(__file__).parents[3] / "server/README.md"
 SELECTION = FeatureSelectionConfig(k=10)
 VAE = VAEConfig()
+REGRESSION = SparseRegressionConfig(k=3)
 SPEC = FeatureSelectionSpec(dataset="digits", k=10)
 VAE_SPEC = VaeSpec(dataset="digits")
+REGRESSION_SPEC = SparseRegressionSpec(dataset="kuramoto-sivashinsky", k=3)
 
 
 @pytest.fixture(scope="module")
 def table():
     text = PAGE.read_text().partition("### What a job does unless it is told otherwise")[2]
-    rows = re.findall(r"^\| (`.*?) \| (.*?) ?\| (.*?) ?\|$", text.partition("###")[0], re.MULTILINE)
+    lines = re.findall(r"^\| (`.*) ?\|$", text.partition("###")[0], re.MULTILINE)
+    rows = ([cell.strip() for cell in line.split("|")] for line in lines)
     return {name: cells for name, *cells in rows}
 
 
@@ -60,4 +63,18 @@ def test_the_page_has_the_defaults_of_a_vae(table):
     assert numbers(said["`latents`, `n`, `k`"]) == sizes == [VAE.latents, VAE.n, VAE.k]
     assert VAE.patience is None
     shares = (VAE_SPEC.validation_share, VAE_SPEC.test_share)
+    assert shares == (SPEC.validation_share, SPEC.test_share)
+
+
+def test_the_page_has_the_defaults_of_a_sparse_regression(table):
+    said = {name: cells[2] for name, cells in table.items()}
+    assert said["`estimator`"] == f"`{REGRESSION.estimator}`"
+    for name in ("steps", "num_samples", "ridge"):
+        assert numbers(said[f"`{name}`"]) == [getattr(REGRESSION, name)]
+    assert numbers(said["`learning_rate`"])[0] == REGRESSION.learning_rate
+    assert numbers(said["`tau`, `last_tau`"]) == [REGRESSION.tau] and REGRESSION.last_tau is None
+    assert said["`intercept`"] == said["`references`"] == "yes"
+    assert REGRESSION.intercept and REGRESSION.references
+    assert REGRESSION_SPEC.intercept and REGRESSION_SPEC.references
+    shares = (REGRESSION_SPEC.validation_share, REGRESSION_SPEC.test_share)
     assert shares == (SPEC.validation_share, SPEC.test_share)

@@ -11,6 +11,7 @@ from khot_server.jobs.spec import (
     LEARNS_K,
     ONE_HOT,
     FeatureSelectionSpec,
+    SparseRegressionSpec,
     SpecError,
     VaeSpec,
     spec_from_json,
@@ -24,6 +25,8 @@ def test_bounds_are_allowed():
     FeatureSelectionSpec(dataset="d", penalty=1e-9, estimator="pi_st_implicit")
     VaeSpec(dataset="d", latents=1, n=2, k=1, estimator="reinmax")
     VaeSpec(dataset="d", estimator="simple", prior="exact")
+    SparseRegressionSpec(dataset="d", k=1, steps=1, num_samples=2, estimator="reinmax")
+    SparseRegressionSpec(dataset="d", k=2**20, steps=100_000, num_samples=4096, ridge=1e6)
 
 
 SELECTIONS = [
@@ -72,6 +75,22 @@ VAES = [
     ("prior", {"prior": "flat"}, "must be one of softmax, exact; got 'flat'"),
     ("encoder", {"encoder": ("a",)}, "widths must be whole"),
 ]
+REGRESSIONS = [
+    ("dataset", {"dataset": ""}, "must be the name or id of a data set; got none"),
+    ("k", {"k": None}, "must be given; got none"),
+    ("k", {"k": 0}, r"must be in \[1, 1048576\]; got 0"),
+    ("k", {"estimator": "st_gumbel_softmax"}, "must be 1 with st_gumbel_softmax; got 3"),
+    ("steps", {"steps": 100_001}, r"must be in \[1, 100000\]; got 100001"),
+    ("num_samples", {"num_samples": 1}, r"must be in \[2, 4096\]; got 1"),
+    ("ridge", {"ridge": 0.0}, r"must be in \(0, 1e6\]; got 0.0"),
+    ("intercept", {"intercept": None}, "must be given; got none"),
+    ("intercept", {"intercept": 1}, "must be true or false; got int"),
+    ("references", {"references": "no"}, "must be true or false; got str"),
+    ("missing", {"missing": "guess"}, "must be one of refuse, impute; got 'guess'"),
+    ("ignore", {"ignore": (1,)}, "must be a list of texts; got another"),
+    ("target", {"target": 3}, "must be text; got int"),
+    ("test_share", {"test_share": 0.85}, "must leave a tenth of the rows for training; got 0.85"),
+]
 
 
 @pytest.mark.parametrize(("field", "values", "message"), SELECTIONS)
@@ -85,6 +104,12 @@ def test_bad_fields_are_named(field, values, message):
 def test_bad_fields_of_a_vae_are_named(field, values, message):
     with pytest.raises(SpecError, match=f"^vae.{field}: .*{message}"):
         VaeSpec(**{"dataset": "digits"} | values)
+
+
+@pytest.mark.parametrize(("field", "values", "message"), REGRESSIONS)
+def test_bad_fields_of_a_sparse_regression_are_named(field, values, message):
+    with pytest.raises(SpecError, match=f"^sparse_regression.{field}: .*{message}"):
+        SparseRegressionSpec(**{"dataset": "kuramoto-sivashinsky", "k": 3} | values)
 
 
 def test_the_estimators_are_those_of_the_registry():
@@ -101,6 +126,7 @@ def test_json_gives_back_what_went_in(spec, result):
         spec,
         FeatureSelectionSpec(dataset="d", penalty=0.5, hidden=(4, 2), ignore=("a", "b")),
         VaeSpec(dataset="d", encoder=()),
+        SparseRegressionSpec(dataset="d", k=3, intercept=False, ignore=("a",)),
     ):
         assert spec_from_json(spec_to_json(each)) == each
     assert result_from_json(result_to_json(result)) == result
@@ -116,7 +142,10 @@ def test_json_gives_back_what_went_in(spec, result):
         ("", "spec: must be a JSON object of one kind; got ''"),
         ("[]", "spec: must be a JSON object of one kind"),
         ("{}", "spec: must be a JSON object of one kind"),
-        ('{"sort":{}}', "spec: kind must be one of feature_selection, vae; got 'sort'"),
+        (
+            '{"sort":{}}',
+            "spec: kind must be one of feature_selection, vae, sparse_regression; got 'sort'",
+        ),
         ('{"feature_selection":1}', "spec.feature_selection: must be a JSON object; got int"),
         ('{"feature_selection":{"k":1}}', "must have every field without a default; got k"),
         ('{"feature_selection":{"kk":1}}', "fields must be of dataset, k, epochs, .*; got kk"),

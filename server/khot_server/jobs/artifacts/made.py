@@ -57,6 +57,19 @@ class Examples:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Predicted:
+    """What a regression makes of test rows.
+
+    Attributes:
+        true: their targets, (m,).
+        predicted: what the model says instead, (m,).
+    """
+
+    true: Floats
+    predicted: Floats
+
+
+@dataclass(frozen=True, kw_only=True)
 class Made:
     """A training that has ended.
 
@@ -66,6 +79,7 @@ class Made:
         marks: what happened after which epoch of the first stage, such as {"best": 17}.
         save_model: writes model.safetensors to the path it is given.
         examples: of a VAE.
+        predicted: of a sparse regression.
     """
 
     job_id: str
@@ -78,3 +92,4 @@ class Made:
     provenance: Provenance
     marks: Mapping[str, int] = field(default_factory=dict)
     examples: Examples | None = None
+    predicted: Predicted | None = None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from khot_server.jobs.artifacts import words
 from khot_server.jobs.artifacts.made import Made
-from khot_server.jobs.results import FeatureSelectionResult
+from khot_server.jobs.results import FeatureSelectionResult, SparseRegressionResult
 
 if TYPE_CHECKING:  # it would load matplotlib
     from khot_server.jobs.artifacts.pictures import Picture
@@ -30,12 +30,13 @@ def report(made: Made, pictures: "Mapping[str, Picture]") -> bytes:
     parts = [
         f"<h1>{title}</h1>",
         f'<p class="headline">{escape(words.headline(made))}</p>',
+        _equation(made),
         _warnings(made.result.warnings),
         _measurements(words.measurements(made)),
         f"<p>{escape(words.course(made))}</p>",
         *(_figure(name, picture) for name, picture in pictures.items()),
     ]
-    if isinstance(made.result, FeatureSelectionResult):
+    if isinstance(made.result, FeatureSelectionResult | SparseRegressionResult):
         parts.append(_chosen(made.result))
     parts.append("<h2>Go on with it</h2>")
     parts += [
@@ -69,6 +70,12 @@ def report(made: Made, pictures: "Mapping[str, Picture]") -> bytes:
     return "\n".join((*opening, *filter(None, parts), *closing)).encode()
 
 
+def _equation(made: Made) -> str:
+    if not isinstance(made.result, SparseRegressionResult):
+        return ""
+    return f"<pre><code>{escape(words.equation(made.result))}</code></pre>"
+
+
 def _warnings(warnings: Iterable[str]) -> str:
     items = "".join(f"<li>{escape(warning)}</li>" for warning in warnings)
     return f'<ul class="warnings">{items}</ul>' if items else ""
@@ -92,15 +99,20 @@ def _figure(name: str, picture: "Picture") -> str:
     return f"<figure>{image}<figcaption>{caption} ({escape(name)})</figcaption></figure>"
 
 
-def _chosen(result: FeatureSelectionResult) -> str:
-    """The chosen columns, with bars of their probabilities."""
+def _chosen(result: FeatureSelectionResult | SparseRegressionResult) -> str:
+    """The chosen columns, with bars of their probabilities, and their coefficients if they have."""
     likely = '<th colspan="2">probability to be chosen</th>'
-    lines = [f"<tr><th>index</th><th>name</th>{likely}</tr>"]
-    for feature, name in list(zip(result.features, result.names, strict=True))[:MOST_ROWS]:
+    found: tuple[float, ...] | None = getattr(result, "coefficients", None)
+    times = "" if found is None else "<th>coefficient</th>"
+    lines = [f"<tr><th>index</th><th>name</th>{times}{likely}</tr>"]
+    chosen = enumerate(zip(result.features, result.names, strict=True))
+    for place, (feature, name) in list(chosen)[:MOST_ROWS]:
         p = result.inclusion_probabilities[feature]
         bar = f'<div class="bar"><div style="width:{100 * p:.1f}%"></div></div>'
         number = f'<td class="number">{p:.3f}</td>'
         index = f'<td class="number">{feature}</td>'
+        if found is not None:
+            number = f'<td class="number">{words.number(found[place], 6)}</td>{number}'
         lines.append(f"<tr>{index}<td>{escape(name)}</td>{number}<td>{bar}</td></tr>")
     table = _table("chosen", lines)
     if (more := len(result.features) - MOST_ROWS) > 0:

@@ -10,6 +10,10 @@
         names         of the chosen ones
         fill          what stands for a missing value of each chosen one; null: none may be missing
         mean, scale   of each chosen one; 0 and 1 where nothing was standardized
+                  of a sparse regression: columns, features, names and fill as above, and
+        coefficients  of each chosen one
+        intercept     0 if there is none
+        target        the name of what is predicted
     provenance    versions, hashes, device, times
 
 With `rows` (m, columns) a chosen feature is what the trained network saw after
@@ -17,6 +21,10 @@ With `rows` (m, columns) a chosen feature is what the trained network saw after
     values = rows[:, features]
     values = numpy.where(numpy.isnan(values), fill, values)      # unless fill is null
     values = (values - mean) / scale
+
+and what a sparse regression predicts, with numpy.array(coefficients), is
+
+    values @ coefficients + intercept                            # of those before mean and scale
 """
 
 import json
@@ -27,7 +35,7 @@ from datetime import datetime
 from typing import Any
 
 from khot_server.jobs.artifacts.made import Floats, Made
-from khot_server.jobs.results import FeatureSelectionResult
+from khot_server.jobs.results import FeatureSelectionResult, SparseRegressionResult
 from khot_server.jobs.spec import spec_to_json
 
 
@@ -41,23 +49,31 @@ def result_json(made: Made) -> bytes:
         "config": made.config,
         "result": asdict(made.result),
     }
-    if isinstance(made.result, FeatureSelectionResult):
+    if isinstance(made.result, FeatureSelectionResult | SparseRegressionResult):
         content["apply"] = _apply(made, made.result)
     content["provenance"] = asdict(made.provenance)
     return (_text(_strict(content)) + "\n").encode()
 
 
-def _apply(made: Made, result: FeatureSelectionResult) -> dict[str, Any]:
+def _apply(made: Made, result: FeatureSelectionResult | SparseRegressionResult) -> dict[str, Any]:
     data, chosen = made.data, list(result.features)
 
     def of_chosen(values: Floats) -> list[float]:
         return [float(values[feature]) for feature in chosen]
 
-    return {
+    common = {
         "columns": len(result.scores),
         "features": chosen,
         "names": result.names,
         "fill": None if data.fill is None else of_chosen(data.fill),
+    }
+    if isinstance(result, SparseRegressionResult):
+        return common | {
+            "coefficients": result.coefficients,
+            "intercept": result.intercept,
+            "target": result.target,
+        }
+    return common | {
         "mean": [0.0] * len(chosen) if data.mean is None else of_chosen(data.mean),
         "scale": [1.0] * len(chosen) if data.scale is None else of_chosen(data.scale),
     }

@@ -3,12 +3,18 @@
 from collections.abc import Mapping
 
 from khot_server.jobs.artifacts.made import Made
-from khot_server.jobs.results import FeatureSelectionResult
+from khot_server.jobs.results import SparseRegressionResult, VaeResult
 
 NAMES = {"rmse": "RMSE", "r2": "R²", "elbo": "ELBO"}
 # What a result is told by, the first of these that there is.
 MAIN = ("accuracy", "r2", "loss", "elbo")
-REFERENCES = {"all": "all columns", "random": "random columns"}
+REFERENCES = {"all": "all columns", "random": "random columns", "greedy": "greedily chosen ones"}
+KINDS = {
+    "feature_selection": "Feature selection",
+    "vae": "k-hot VAE",
+    "sparse_regression": "Sparse regression",
+}
+MOST_TERMS = 20  # of an equation that is written out
 
 
 def number(value: float, digits: int = 4) -> str:
@@ -18,8 +24,7 @@ def number(value: float, digits: int = 4) -> str:
 
 def title(made: Made) -> str:
     """Return what the job was."""
-    what = "Feature selection" if isinstance(made.result, FeatureSelectionResult) else "k-hot VAE"
-    return f"{what} on {made.data.name}"
+    return f"{KINDS[made.result.kind]} on {made.data.name}"
 
 
 def headline(made: Made) -> str:
@@ -27,7 +32,7 @@ def headline(made: Made) -> str:
     result = made.result
     main = next(name for name in (*MAIN, *result.test) if name in result.test)
     value = f"{NAMES.get(main, main)} {number(result.test[main], 3)}"
-    if not isinstance(result, FeatureSelectionResult):
+    if isinstance(result, VaeResult):
         rest = [f"{name} {number(value, 3)}" for name, value in result.test.items() if name != main]
         return f"{value} on the test rows" + (f": {', '.join(rest)}" if rest else "")
     chosen = f"{len(result.features)} of {len(result.scores)} columns: {value}"
@@ -39,13 +44,33 @@ def headline(made: Made) -> str:
     return "; ".join((chosen, *others))
 
 
+def equation(result: SparseRegressionResult) -> str:
+    """Return the model that was found, such as `v_t = -1.000 v_xx + 0.5000 v`."""
+    pairs = list(zip(result.coefficients, result.names, strict=True))
+    said = [f"{_signed(value)} {name}" for value, name in pairs[:MOST_TERMS]]
+    if len(pairs) > MOST_TERMS:
+        said.append(f"+ {len(pairs) - MOST_TERMS} more")
+    if result.intercept:
+        said.append(_signed(result.intercept))
+    right = " ".join(said)  # of the first, the sign is that of its number
+    return f"{result.target} = {right[2:] if right[0] == '+' else '-' + right[2:]}"
+
+
+def _signed(value: float) -> str:
+    return f"{'-' if value < 0 else '+'} {number(abs(value))}"
+
+
 def measurements(made: Made) -> dict[str, Mapping[str, float]]:
     """Return what was measured, by what it was measured of."""
     result = made.result
-    if not isinstance(result, FeatureSelectionResult):
+    if isinstance(result, VaeResult):
         return {"test rows": result.test, "validation rows": result.validation}
     k, n = len(result.features), len(result.scores)
-    names = {"all": f"all {n} columns", "random": f"{k} random columns"}
+    names = {
+        "all": f"all {n} columns",
+        "random": f"{k} random columns",
+        "greedy": f"{k} columns by orthogonal matching pursuit",
+    }
     return {
         f"the {k} chosen columns": result.test,
         **{names.get(name, name): values for name, values in result.references.items()},
@@ -57,7 +82,7 @@ def course(made: Made) -> str:
     """Return how the training went, in one line."""
     result = made.result
     epochs = f"{result.epochs_run} epoch{'s' if result.epochs_run != 1 else ''}"
-    if not isinstance(result, FeatureSelectionResult):
+    if isinstance(result, VaeResult):
         return f"{epochs}."
     stable = f"In the last quarter of them the choice agreed with itself to {result.stability:.0%}."
     return f"{epochs}. {stable}"
@@ -66,23 +91,31 @@ def course(made: Made) -> str:
 def examples(made: Made) -> dict[str, str]:
     """Return code to go on with, by what it does."""
     result = made.result
-    if not isinstance(result, FeatureSelectionResult):
+    if isinstance(result, VaeResult):
         return {"Describe and draw examples again, with torch": VAE}
     n = len(result.scores)
     fill = "" if made.data.fill is None else FILL
+    if isinstance(result, SparseRegressionResult):
+        code = CHOSEN.format(n=n) + fill + LINEAR
+        return {"Predict from new rows, with numpy alone": code}
     return {
-        "Choose the columns of new rows, with numpy alone": APPLY.format(n=n, fill=fill),
+        "Choose the columns of new rows, with numpy alone": CHOSEN.format(n=n) + fill + SCALED,
         "Run the trained network on them, with torch": NETWORK.format(n=n),
     }
 
 
-APPLY = """\
+CHOSEN = """\
 import json
 import numpy as np
 
 apply = json.load(open("result.json"))["apply"]
 values = rows[:, apply["features"]]       # rows: an array (m, {n}), columns as in the data set
-{fill}values = (values - np.array(apply["mean"])) / np.array(apply["scale"])
+"""
+SCALED = """\
+values = (values - np.array(apply["mean"])) / np.array(apply["scale"])
+"""
+LINEAR = """\
+predictions = values @ np.array(apply["coefficients"]) + apply["intercept"]
 """
 FILL = """\
 values = np.where(np.isnan(values), apply["fill"], values)

@@ -13,8 +13,8 @@ from khot.training import Callbacks, Checkpoint
 from khot_server.jobs.artifacts import Made
 from khot_server.jobs.artifacts.history import History
 from khot_server.jobs.messages import Order
-from khot_server.jobs.spec import FeatureSelectionSpec, VaeSpec
-from khot_server.jobs.tasks import feature_selection, vae
+from khot_server.jobs.spec import FeatureSelectionSpec, SparseRegressionSpec, VaeSpec
+from khot_server.jobs.tasks import feature_selection, sparse_regression, vae
 from khot_server.jobs.tasks.reporter import Course
 
 
@@ -35,6 +35,7 @@ class Task(Protocol):
 TASKS: dict[str, Callable[[Order], Task]] = {
     FeatureSelectionSpec.kind: feature_selection.FeatureSelectionTask,
     VaeSpec.kind: vae.VaeTask,
+    SparseRegressionSpec.kind: sparse_regression.SparseRegressionTask,
 }
 
 

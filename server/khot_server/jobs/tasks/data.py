@@ -16,6 +16,7 @@ from khot_server.jobs.artifacts import Provenance, provenance
 from khot_server.jobs.messages import Order
 
 Parts = tuple[Tensor, Tensor, Tensor]
+NAMED = 10  # columns in a warning
 
 
 class Source:
@@ -75,3 +76,12 @@ def _rows(order: Order, prepared: Prepared) -> list[NDArray[np.int64]]:
         test=None if prepared.test is not None else spec.test_share,
     )
     return [part.numpy() for part in parts]
+
+
+def constant_columns(names: Sequence[str], constant: Sequence[int]) -> tuple[str, ...]:
+    """Return the warning about columns that are constant; none if there is no such column."""
+    if not constant:
+        return ()
+    listed = ", ".join(names[index] for index in constant[:NAMED])
+    more = f" and {len(constant) - NAMED} more" if len(constant) > NAMED else ""
+    return (f"columns: constant ones are never chosen; got {listed}{more}",)

@@ -22,11 +22,9 @@ from khot_server.jobs import results
 from khot_server.jobs.artifacts import Data, History, Made
 from khot_server.jobs.messages import Order
 from khot_server.jobs.spec import LEARNS_K, FeatureSelectionSpec
-from khot_server.jobs.tasks.data import Source
+from khot_server.jobs.tasks.data import Source, constant_columns
 from khot_server.jobs.tasks.options import given
 from khot_server.jobs.tasks.reporter import Course
-
-NAMED = 10  # columns in a warning
 
 
 class FeatureSelectionTask:
@@ -81,7 +79,7 @@ class FeatureSelectionTask:
                 stability=learned.stability,
                 epochs_run=learned.epochs_run,
                 classes=prepared.classes,
-                warnings=self._warnings(learned.constant),
+                warnings=constant_columns(prepared.names, learned.constant),
             ),
             history=history,
             marks={"best": learned.best_epoch},
@@ -97,14 +95,6 @@ class FeatureSelectionTask:
             ),
             provenance=self._source.provenance(),
         )
-
-    def _warnings(self, constant: tuple[int, ...]) -> tuple[str, ...]:
-        if not constant:
-            return ()
-        names = [self._source.prepared.names[index] for index in constant]
-        listed = ", ".join(names[:NAMED])
-        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-        return (f"columns: constant ones are never chosen; got {listed}{more}",)
 
     def _class_means(self) -> NDArray[Any] | None:
         """The mean training example of each class."""

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from khot_server.jobs.artifacts import Data, Examples, History, Made, provenance
+from khot_server.jobs.artifacts import Data, Examples, History, Made, Predicted, provenance
 from khot_server.jobs.records import Point
-from khot_server.jobs.results import FeatureSelectionResult, VaeResult
-from khot_server.jobs.spec import FeatureSelectionSpec, VaeSpec
+from khot_server.jobs.results import FeatureSelectionResult, SparseRegressionResult, VaeResult
+from khot_server.jobs.spec import FeatureSelectionSpec, SparseRegressionSpec, VaeSpec
 
 # What somebody may call a column.
 HOSTILE = (
@@ -136,7 +136,37 @@ def vae_of_table(vae: Made) -> Made:
     return replace(vae, data=replace(vae.data, feature_shape=()))
 
 
-@pytest.fixture(params=["pixels", "table", "vae", "vae_of_table"])
+@pytest.fixture
+def regression() -> Made:
+    """A sparse regression on 10 of 30 columns, filled, some with hostile names."""
+    names = (*HOSTILE, *(f"column_{i}" for i in range(30 - len(HOSTILE))))
+    random = np.random.default_rng(3)
+    scores = (*np.linspace(3, -3, 29).tolist(), float("-inf"))
+    test, true = {"loss": 0.25, "rmse": 0.5, "r2": 0.901}, random.normal(size=300)
+    return made_of(
+        SparseRegressionSpec(dataset="f" * 32, k=10),
+        result=SparseRegressionResult(
+            features=tuple(range(10)),
+            names=names[:10],
+            coefficients=(-1.5, *random.normal(size=9).tolist()),
+            intercept=0.25,
+            target=HOSTILE[0],
+            scores=scores,
+            inclusion_probabilities=tuple(1 / (1 + np.exp(-np.array(scores)))),
+            test=test,
+            validation=test,
+            references={"all": test | {"r2": 0.95}, "greedy": test | {"r2": 0.7}},
+            stability=0.97,
+            epochs_run=4,
+            warnings=HOSTILE[:1],
+        ),
+        history=History(points("regression", names=("loss", "rmse", "r2"))),
+        data=Data(name=HOSTILE[1], names=names, fill=random.normal(size=30)),
+        predicted=Predicted(true=true, predicted=true + 0.1 * random.normal(size=300)),
+    )
+
+
+@pytest.fixture(params=["pixels", "table", "vae", "vae_of_table", "regression"])
 def made(request: pytest.FixtureRequest) -> Made:
     """One of each kind."""
     return request.getfixturevalue(request.param)

@@ -29,6 +29,7 @@ NAMES = {
     "pixels": ["inclusion.png", "curves.png"],
     "table": ["columns.png", "curves.png"],
     "vae": ["reconstructions.png", "samples.png", "usage.png", "curves.png"],
+    "regression": ["coefficients.png", "columns.png", "predictions.png", "curves.png"],
     "vae_of_table": ["reconstructions.png", "samples.png", "usage.png", "curves.png"],
 }
 

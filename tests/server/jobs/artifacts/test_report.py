@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from khot_server.jobs.artifacts import words
 from khot_server.jobs.artifacts.pictures import Picture
 from khot_server.jobs.artifacts.report import MOST_ROWS, report
 from khot_server.jobs.artifacts.result_json import result_json
@@ -78,6 +79,10 @@ def test_hostile_configuration_is_text(table):
     [
         ("pixels", "10 of 64 columns: accuracy 0.934; all columns 0.972; random columns 0.800"),
         ("table", "12 of 30 columns: R² 0.812"),
+        (
+            "regression",
+            "10 of 30 columns: R² 0.901; all columns 0.950; greedily chosen ones 0.700",
+        ),
         ("vae", "loss 98.3 on the test rows: reconstruction 70.1, prior 28.2"),
     ],
 )
@@ -120,6 +125,35 @@ def test_the_example_for_numpy_runs_as_it_stands(kind, request, tmp_path):
     chosen = list(made.result.features)
     expected = 0 if data.mean is None else (0 - data.mean[chosen]) / data.scale[chosen]
     np.testing.assert_allclose(values, np.broadcast_to(expected, values.shape), rtol=1e-6)
+
+
+def test_the_equation_of_a_sparse_regression_is_written_out_as_text(regression):
+    few = replace(
+        regression.result,
+        features=(0, 1, 2),
+        names=("v_xx", "<b>", "v*v_x"),
+        coefficients=(-1.00001, 0.5, -1e-7),
+        intercept=0.0,
+        target="v_t",
+    )
+    page = Page(replace(regression, result=few))
+    assert page.texts["code"][0] == "v_t = -1.000 v_xx + 0.5000 <b> - 1.000e-07 v*v_x"
+    assert words.equation(replace(few, coefficients=(2.0, 1.0, 1.0), intercept=-3.5)) == (
+        "v_t = 2.000 v_xx + 1.000 <b> + 1.000 v*v_x - 3.500"
+    )
+    many = replace(few, names=("a",) * 25, coefficients=(1.0,) * 25)
+    assert words.equation(many).endswith("+ 1.000 a + 5 more")
+    assert "-1.00001" in page.cells or "-1.00001" in page.source
+
+
+def test_the_numpy_of_a_sparse_regression_runs_as_it_stands(regression, tmp_path):
+    code = Page(regression).texts["code"][1]
+    (tmp_path / "result.json").write_bytes(result_json(regression))
+    before = f"import numpy\nrows = numpy.zeros((2, {len(regression.result.scores)}))\n"
+    after = "numpy.save('values.npy', predictions)"
+    command = [sys.executable, "-W", "ignore::ResourceWarning", "-c", before + code + after]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    np.testing.assert_allclose(np.load(tmp_path / "values.npy"), regression.result.intercept)
 
 
 def test_it_says_where_the_result_comes_from(made):

@@ -28,7 +28,7 @@ def test_it_says_what_was_asked_for_found_and_used(made):
     assert content["result"]["test"] == made.result.test
     assert content["provenance"]["data_sha256"] == "ab" * 32
     assert content["provenance"]["start_time"] == "2026-01-02T03:04:05+00:00"
-    assert ("apply" in content) == (kind == "feature_selection")
+    assert ("apply" in content) == (kind != "vae")
 
 
 def test_the_spec_in_it_is_the_spec(pixels):
@@ -82,3 +82,16 @@ def test_numpy_alone_applies_the_selection(kind, request, tmp_path):
         expected[1, 3] = made.data.fill[3]
         expected = (expected - made.data.mean[:12]) / made.data.scale[:12]
     np.testing.assert_allclose(np.load(tmp_path / "values.npy"), expected, rtol=1e-12)
+
+
+def test_a_sparse_regression_predicts_with_numpy_alone(regression):
+    apply, result = read(regression)["apply"], regression.result
+    rows = np.random.default_rng(0).normal(size=(5, apply["columns"]))
+    rows[0, 0] = np.nan
+    values = rows[:, apply["features"]]
+    values = np.where(np.isnan(values), apply["fill"], values)
+    found = values @ np.array(apply["coefficients"]) + apply["intercept"]
+    filled = np.where(np.isnan(rows), regression.data.fill, rows)
+    wanted = filled[:, list(result.features)] @ np.array(result.coefficients) + result.intercept
+    np.testing.assert_allclose(found, wanted)
+    assert apply["target"] == result.target and tuple(apply["names"]) == result.names

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from khot_server.jobs.artifacts.made import Made
-from khot_server.jobs.artifacts.pictures import curves, selection, vae
+from khot_server.jobs.artifacts.pictures import curves, regression, selection, vae
 from khot_server.jobs.artifacts.pictures.drawing import styled
-from khot_server.jobs.results import FeatureSelectionResult, VaeResult
+from khot_server.jobs.results import FeatureSelectionResult, SparseRegressionResult, VaeResult
 
 # The name of a file, what draws it (None: there is nothing to draw), and what it shows.
 Wanted = tuple[str, Callable[[], bytes | None], str]
@@ -42,6 +42,8 @@ def pictures(made: Made) -> dict[str, Picture]:
 def _wanted(made: Made) -> Iterator[Wanted]:
     if isinstance(made.result, FeatureSelectionResult):
         yield _of_selection(made, made.result)
+    elif isinstance(made.result, SparseRegressionResult):
+        yield from _of_regression(made, made.result)
     else:
         yield from _of_vae(made, made.result)
     yield (
@@ -54,12 +56,30 @@ def _wanted(made: Made) -> Iterator[Wanted]:
 def _of_selection(made: Made, result: FeatureSelectionResult) -> Wanted:
     data, shape = made.data, _shape(result.feature_shape)
     if shape is None:
-        caption = (
-            "How likely each column was to be chosen at the end of the training. Blue: chosen."
-        )
-        return "columns.png", lambda: selection.columns(result, data.names), caption
+        return _columns(made, result)
     caption = "How likely each pixel was to be chosen at the end of the training, and which were."
     return "inclusion.png", lambda: selection.inclusion(result, shape, data.class_means), caption
+
+
+def _of_regression(made: Made, result: SparseRegressionResult) -> Iterator[Wanted]:
+    predicted = made.predicted
+    yield (
+        "coefficients.png",
+        lambda: regression.coefficients(result),
+        "What each chosen column is multiplied with.",
+    )
+    yield _columns(made, result)
+    if predicted is not None:
+        yield (
+            "predictions.png",
+            lambda: regression.predictions(predicted, result.target),
+            "What the model says of test rows, against what is true. Dashed: where both agree.",
+        )
+
+
+def _columns(made: Made, result: FeatureSelectionResult | SparseRegressionResult) -> Wanted:
+    caption = "How likely each column was to be chosen at the end of the training. Blue: chosen."
+    return "columns.png", lambda: selection.columns(result, made.data.names), caption
 
 
 def _of_vae(made: Made, result: VaeResult) -> Iterator[Wanted]:

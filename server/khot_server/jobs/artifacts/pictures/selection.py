@@ -17,7 +17,7 @@ from khot_server.jobs.artifacts.pictures.drawing import (
     short,
     width,
 )
-from khot_server.jobs.results import FeatureSelectionResult
+from khot_server.jobs.results import FeatureSelectionResult, SparseRegressionResult
 
 MOST_COLUMNS = 40
 MOST_CLASSES = 10
@@ -89,7 +89,9 @@ def _shades(means: Floats, chosen: NDArray[np.bool_]) -> NDArray[np.float64]:
     return np.where(chosen[:, None], blue, 1 - 0.25 * (1 - grey))
 
 
-def columns(result: FeatureSelectionResult, names: tuple[str, ...]) -> bytes:
+def columns(
+    result: FeatureSelectionResult | SparseRegressionResult, names: tuple[str, ...]
+) -> bytes:
     """Draw the features that are most likely to be chosen as bars, with their names."""
     p, chosen = np.asarray(result.inclusion_probabilities), set(result.features)
     order = np.argsort(-p, kind="stable")[:MOST_COLUMNS]

@@ -1,0 +1,373 @@
+"""`khot reproduce`: its runs, its CSV, what is made of it, and how jobs become rows."""
+
+import dataclasses
+import json
+import sys
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+
+import pytest
+from commands import run
+
+from khot_client.errors import BadSettings
+from khot_client.job_values import JobState, Progress
+from khot_client.reproduce import drive, experiments, published, report, search, settings
+from khot_client.reproduce.display import remaining_s
+from khot_client.reproduce.drive import Driver
+from khot_client.reproduce.ledger import Ledger, latest
+from khot_client.reproduce.runs import Run, in_groups
+from khot_client.specs import FeatureSelection
+
+TABLE3, FIGURE5 = experiments.find("table3"), experiments.find("figure5")
+KS = experiments.find("ks")
+
+
+def row_of(one: Run, **more: object) -> dict[str, object]:
+    """What is written of a run that has ended."""
+    row = {"experiment": "table3", "dataset": one.dataset, "method": one.method, "seed": one.seed}
+    row |= {"test_loss": 0.1, "test_accuracy": 0.97, "validation_loss": 0.11, "epochs_run": 20}
+    row |= {"seconds": 60, "settings": one.settings, "khot": "0.1.0", "torch": "2.13.0"}
+    return row | {"commit": "abc", "started": "2026-01-01T00:00:00Z"} | more
+
+
+def ledger(folder, experiment=TABLE3):
+    return Ledger(folder / f"{experiment.name}.csv", experiment.measured)
+
+
+def test_table3_is_six_methods_on_two_data_sets_with_five_seeds():
+    runs = TABLE3.runs(TABLE3.choose())
+    assert Counter((r.method, r.dataset) for r in runs) == dict.fromkeys(
+        ((m, d) for m in published.NAMES for d in ("mnist", "fashion-mnist")), 5
+    )
+    assert {key[::-1] for key in published.TABLE3} == {(r.method, r.dataset) for r in runs}
+    for one in runs:
+        assert (one.spec.k, one.spec.hidden, one.spec.references) == (50, (512, 256), False)
+        assert one.spec.estimator == one.method and one.spec.validation_share == 1 / 12
+    assert [len(group) for group in in_groups(runs)] == [5] * 12
+
+
+@pytest.mark.parametrize("experiment", experiments.EXPERIMENTS.values(), ids=lambda e: e.name)
+def test_the_settings_name_each_method_and_only_fields_of_the_job(experiment):
+    known = settings.load(experiment.name)
+    assert {*experiment.whole.methods} <= {*known.table["methods"]}
+    for choice in (experiment.choose(), experiment.choose(quick=True)):
+        runs = experiment.runs(choice)
+        assert len({one.settings for one in runs}) == len(runs) > 0
+        for one in runs:
+            assert one.spec.estimator == one.method and one.spec.seed in choice.seeds
+
+
+def test_figure5_has_a_curve_and_at_least_four_guesses():
+    runs = FIGURE5.runs(FIGURE5.choose())
+    fixed = [r.spec for r in runs if r.method == "pi_st"]
+    learned = [r.spec for r in runs if r.method == "pi_st_implicit"]
+    assert len({spec.k for spec in fixed}) == 7 and {spec.penalty for spec in fixed} == {None}
+    assert len({spec.initial_k for spec in learned}) == 4
+    assert {(spec.k, spec.penalty) for spec in learned} == {(None, 0.01)}
+
+
+def test_what_a_run_is_known_by_is_the_same_in_every_process():
+    one = Run("pi_st", FeatureSelection("mnist", k=50, seed=3, hidden=(512, 256)))
+    assert one.settings == (
+        '{"dataset":"mnist","hidden":[512,256],"k":50,"kind":"feature_selection","seed":3}'
+    )
+    assert one.common == "0672a445ffafae92"
+    other = dataclasses.replace(one, spec=dataclasses.replace(one.spec, seed=4))
+    assert other.common == one.common and other.settings != one.settings
+
+
+def test_the_search_has_one_budget_for_all_and_a_seed_of_no_table():
+    runs = TABLE3.search(TABLE3.choose())
+    grid = settings.load("table3").searched()
+    assert Counter((r.method, r.dataset) for r in runs) == dict.fromkeys(
+        ((m, d) for m in published.NAMES for d in ("mnist", "fashion-mnist")), len(grid)
+    )
+    assert not {r.seed for r in runs} & {*TABLE3.whole.seeds}
+    assert len({r.spec.epochs for r in runs}) == 1
+    with pytest.raises(BadSettings, match="search: must be of table3; got figure5"):
+        FIGURE5.search(FIGURE5.choose())
+
+
+def test_runs_with_a_row_are_not_missing(tmp_path):
+    runs = TABLE3.runs(TABLE3.choose())
+    ledger(tmp_path).add(row_of(runs[0]))
+    ledger(tmp_path).add(row_of(runs[7]))
+    again = ledger(tmp_path)
+    assert again.missing(runs) == [*runs[1:7], *runs[8:]]
+    assert again.rows[0]["test_loss"] == "0.1"
+
+
+def test_a_line_that_was_cut_off_is_no_row_and_is_taken_away(tmp_path):
+    runs = TABLE3.runs(TABLE3.choose())
+    book = ledger(tmp_path)
+    book.add(row_of(runs[0]))
+    whole = book.path.read_bytes()
+    with book.path.open("ab") as file:
+        file.write(b'table3,mnist,softsub,1,0.1,"{""ba')
+    again = ledger(tmp_path)
+    assert again.missing(runs) == runs[1:]
+    again.add(row_of(runs[1]))
+    assert again.path.read_bytes().startswith(whole)
+    assert len(ledger(tmp_path).rows) == 2 and again.path.read_bytes().count(b"\n") == 3
+
+
+def test_a_file_with_other_columns_is_left_alone(tmp_path):
+    (tmp_path / "table3.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(BadSettings, match="must have the columns experiment, .*; got a, b. Move"):
+        ledger(tmp_path)
+
+
+def test_of_changed_settings_the_last_ones_count():
+    runs = TABLE3.runs(TABLE3.choose(["mnist"], ["pi_st"], [0, 1]))
+    changed = [dataclasses.replace(r, spec=dataclasses.replace(r.spec, tau=0.5)) for r in runs]
+    rows = [row_of(r) for r in (*runs, changed[0])]
+    assert latest(rows, TABLE3.varied) == rows[2:]
+
+
+def test_the_table_puts_the_papers_numbers_beside_ours(tmp_path):
+    book = ledger(tmp_path)
+    for one in TABLE3.runs(TABLE3.choose(["mnist"], ["pi_st", "simple"], [0, 1])):
+        loss = 0.100 + 0.002 * one.seed
+        book.add(row_of(one, test_loss=loss))
+    text = report.page(TABLE3, book.rows, "table3", quick=False)
+    assert "| SIMPLE (`simple`) | 0.099 ± 9.0e-04 | 0.1010 ± 1.4e-03 | 2 | +0.0020 | no |" in text
+    assert "| πST (`pi_st`) | 0.102 ± 1.4e-03 | 0.1010 ± 1.4e-03 | 2 | -0.0010 | yes |" in text
+    asked = "`khot reproduce table3 --datasets mnist --methods simple,pi_st --seeds 2`"
+    assert asked in text and "`epochs` " in text and "khot 0.1.0, torch 2.13.0, commit abc" in text
+    assert "neither the number of\nepochs nor the batch size" in text
+
+
+def equation_of(one: Run) -> dict[str, str]:
+    """A row of ks: the seed 0 has found another equation."""
+    names = ["v_xx", "v_xxxx", "v*v_x" if one.seed else "v"]
+    more = {"found": min(one.seed, 1), "names": json.dumps(names), "test_rmse": 0.01}
+    more |= {"coefficients": json.dumps([-1.0] * 3), "equation": "v_t = ..."}
+    return {name: str(value) for name, value in row_of(one, **more).items()}
+
+
+def test_the_table_says_how_often_the_equation_was_found():
+    rows = [equation_of(one) for one in KS.runs(KS.choose([], ["simple"], [0, 1, 2]))]
+    exact = "-1.0000 ± 0.0e+00"
+    assert f"| `simple` | 2 of 3 | {exact} | {exact} | {exact} | 0.01 |" in KS.table(rows, {})
+    own = [{**row, "dataset": "mine-1234"} for row in rows]
+    assert "| `v_t = ...` | 2 of 3 | `simple` | 0.01 |" in KS.table(own, {})
+    asked = "khot reproduce ks --field mine.npz --terms 3 --methods simple --seeds 3"
+    assert report.command(KS, own, quick=False) == asked
+
+
+def test_a_whole_table_names_the_plain_command(tmp_path):
+    rows = [row_of(one) for one in TABLE3.runs(TABLE3.choose())]
+    assert report.command(TABLE3, rows, quick=False) == "khot reproduce table3"
+
+
+def test_the_best_of_a_search_is_what_is_pasted():
+    known = settings.load("table3")
+    runs = TABLE3.search(TABLE3.choose(["mnist"], ["pi_st"]))
+    rows = [row_of(r, validation_loss=0.2 + 0.01 * i) for i, r in enumerate(runs)]
+    rows[5] = {**rows[5], "validation_loss": 0.1}
+    (best,) = search.best(rows, known)
+    assert (best.validation_loss, best.tried) == (0.1, len(runs))
+    assert best.values == {name: getattr(runs[5].spec, name) for name in known.grid}
+    (block,) = search.blocks("table3", [best])
+    assert block in search.page("table3", rows, known)
+
+
+def test_what_is_written_is_read_again_and_the_rest_stays(tmp_path):
+    first = settings.block("table3", "fashion-mnist", "pi_st", {"tau": 0.5, "epochs": 3})
+    second = settings.block("table3", "fashion-mnist", "pi_st", {"tau": 0.25})
+    path = tmp_path / "settings.toml"
+    text = settings.write(settings.write(settings.PATH.read_text(), [first]), [second])
+    path.write_text(text)
+    before, after = settings.load("table3"), settings.load("table3", path)
+    own = {"tau": 0.25, "epochs": 3}
+    assert after.of("pi_st", "fashion-mnist") == before.of("pi_st", "fashion-mnist") | own
+    assert after.of("pi_st", "mnist") == before.of("pi_st", "mnist")
+    assert settings.load("figure5", path) == settings.load("figure5")
+    assert settings.write(text, [second]) == text
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("table9", "experiment: must be among table3, figure5, ks; got 'table9'"),
+        ("table3 --methods pi", "methods: must be among softsub, ncpss, simple, pi_st, pi_st2"),
+        ("table3 --datasets digits", "datasets: must be among mnist, fashion-mnist; got 'digits'"),
+        ("table3 --seeds some", "seeds: must be whole numbers such as 0-4 or 1,2,7; got 'some'"),
+        ("table3 --seeds 0", "seeds: must be at least one; got 0"),
+        ("table3 --write", "write: must come with --search; got it alone"),
+        ("table3 --quick --search --write", "write: must be of a whole search; got it with"),
+        ("table3 --search --seeds 3", "seeds: must be absent with --search"),
+        ("figure5 --search", "search: must be of table3; got figure5"),
+        ("table3 --field f.npz", "field: must be of ks; got it with table3"),
+        ("ks --field f.npz", "f.npz: must be a file with a field; got No such file"),
+        ("ks --terms 2", "terms: must come with --field; got it alone"),
+        ("ks --field f.npz --datasets a", "datasets: must be absent with --field; got some"),
+        ("table3 --render", "table3.csv: must have rows to be drawn; got none"),
+    ],
+)
+def test_what_cannot_be_meant_is_told(tmp_path, words, message):
+    code, out, err = run("reproduce", *words.split(), "--out", str(tmp_path))
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert message in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_table_and_picture_are_drawn_of_the_csv_alone(tmp_path, monkeypatch):
+    book = ledger(tmp_path, FIGURE5)
+    for one in FIGURE5.runs(FIGURE5.choose()):
+        book.add(row_of(one, k=one.spec.k or 40))
+    words = ("reproduce", "figure5", "--render", "--out", str(tmp_path))
+    code, out, err = run(*words)
+    assert (code, err) == (0, "") and out.split()[1:] == [
+        str(tmp_path / "figure5.md"),
+        str(tmp_path / "figure5.png"),
+    ]
+    assert "| 400 | 0 | 40 | 0.1000 | 0.5000 | +0.3000 |" in (tmp_path / "figure5.md").read_text()
+    first = (tmp_path / "figure5.png").read_bytes()
+    run(*words)
+    assert (tmp_path / "figure5.png").read_bytes() == first
+    printed = [json.loads(line) for line in run(*words, "--json")[1].splitlines()]
+    assert len(printed) == 11 and printed[0]["settings"]["kind"] == "feature_selection"
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    code, out, err = run(*words)
+    assert code == 0 and "pip install 'khot[server]'" in err and "figure5.png" not in out
+
+
+def progress(step: int) -> Progress:
+    now = datetime.now(UTC)
+    return Progress(0, now, step, 100, {"loss": 1.0}, steps_per_s=1.0, remaining_s=100.0 - step)
+
+
+def test_the_time_left_is_that_of_all_runs():
+    one, two = TABLE3.runs(TABLE3.choose())[:2]
+    assert remaining_s({}, 5, []) is None and remaining_s({one: None}, 5, []) is None
+    assert remaining_s({one: progress(50), two: progress(50)}, 4, [100.0]) == 250
+    assert remaining_s({one: progress(10)}, 0, [20.0]) == 90
+
+
+class FakeServer:
+    """What of a client is used, on jobs that end when they are looked at twice."""
+
+    def __init__(self) -> None:
+        self.jobs_: dict[str, SimpleNamespace] = {}
+        self.asked: list[str] = []
+        self.fails: set[str] = set()
+
+    def submit_group(self, spec, *, seeds, labels, request_id):
+        self.asked.append(request_id)
+        made = []
+        for seed in seeds:
+            job = SimpleNamespace(id=f"job{len(self.jobs_)}", labels=labels, progress=None)
+            job.spec, job.state, job.looks = (
+                dataclasses.replace(spec, seed=seed),
+                JobState.QUEUED,
+                0,
+            )
+            self.jobs_[job.id] = job
+            made.append(job)
+        return SimpleNamespace(status=lambda: SimpleNamespace(jobs=made))
+
+    def jobs(self, *, labels, states=()):
+        for job in self.jobs_.values():
+            if states and not job.state.ended and job.state is not JobState.PAUSED:
+                job.looks += 1
+                bad = job.spec.estimator in self.fails
+                ends = JobState.FAILED if bad else JobState.SUCCEEDED
+                job.state = ends if job.looks > 1 else JobState.RUNNING
+            if not states or job.state in states:
+                yield job
+
+    def job(self, job_id):
+        found = self.jobs_[job_id]
+        now = datetime.now(UTC)
+        attempts = [SimpleNamespace(start_time=now, end_time=now + timedelta(seconds=9))]
+
+        def to(state):
+            found.state, found.looks = state, 0
+
+        def status():
+            good = found.state is JobState.SUCCEEDED
+            result = SimpleNamespace(epochs_run=4, loss=0.25) if good else None
+            failure = SimpleNamespace(message="diverged") if not good else None
+            return SimpleNamespace(state=found.state, result=result, failure=failure)
+
+        return SimpleNamespace(
+            status=status,
+            attempts=lambda: attempts,
+            pause=lambda: to(JobState.PAUSED),
+            resume=lambda: to(JobState.QUEUED),
+            retry=lambda: to(JobState.QUEUED),
+        )
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.before, self.rows, self.failures = [], [], []
+
+    def began(self, waiting, picked_up):
+        self.before.append((waiting, picked_up))
+
+    def running(self, runs):
+        pass
+
+    def ended(self, one, row):
+        self.rows.append(row)
+
+    def failed(self, failure):
+        self.failures.append(str(failure.run))
+
+
+@pytest.fixture
+def drive_on(tmp_path, monkeypatch):
+    """Carry out runs on a server, with a CSV that stays."""
+    monkeypatch.setattr(drive, "PERIOD_S", 0.0)
+    monkeypatch.setattr(drive, "_provenance", lambda job: {"khot": "0.1.0", "torch": "2.13"})
+
+    def on(server, runs):
+        heard = Heard()
+        measure = lambda result, job: {"test_loss": result.loss}  # noqa: E731
+        driver = Driver(server, "table3", ledger(tmp_path), measure, heard, "abc", alone=True)
+        driver.carry_out(runs)
+        return heard
+
+    return on
+
+
+def test_runs_are_submitted_in_groups_and_each_has_a_row(drive_on, tmp_path):
+    server, runs = FakeServer(), TABLE3.runs(TABLE3.choose(["mnist"], [], [0, 1]))
+    heard = drive_on(server, runs)
+    assert len(server.asked) == 6 and heard.before == [(12, 0)]
+    assert {row["settings"] for row in heard.rows} == {one.settings for one in runs}
+    assert heard.rows[0]["test_loss"] == "0.25" and heard.rows[0]["seconds"] == "9.0"
+    assert drive_on(server, runs).before == [(0, 0)], "all have rows"
+
+
+def test_jobs_that_are_there_are_picked_up_and_others_wait(drive_on, tmp_path):
+    server, runs = FakeServer(), TABLE3.runs(TABLE3.choose(["mnist"], ["pi_st"], [0, 1, 2]))
+    labels = {"reproduce": "table3", "settings": runs[0].common, "method": "pi_st"}
+    server.submit_group(runs[0].spec, seeds=[0, 1], labels=labels, request_id="earlier")
+    heard = drive_on(server, runs[1:])
+    assert heard.before == [(2, 1)]
+    assert [job.state for job in server.jobs_.values()] == ["PAUSED", "SUCCEEDED", "SUCCEEDED"]
+    assert drive_on(server, runs).before == [(1, 1)], "it is resumed when it is asked for"
+    assert [job.state for job in server.jobs_.values()] == ["SUCCEEDED"] * 3
+
+
+def test_a_failed_run_is_told_and_the_others_go_on(drive_on, tmp_path):
+    server, runs = FakeServer(), TABLE3.runs(TABLE3.choose(["mnist"], ["pi_st", "simple"], [0]))
+    server.fails = {"simple"}
+    heard = drive_on(server, runs)
+    assert heard.failures == ["simple on mnist, seed 0"] and len(heard.rows) == 1
+    server.fails = set()
+    assert [row["method"] for row in drive_on(server, runs).rows] == ["simple"]
+    assert len(server.jobs_) == 2, "it was tried again, not submitted again"
+
+
+def test_the_same_runs_make_the_same_request(drive_on, tmp_path):
+    runs = TABLE3.runs(TABLE3.choose(["mnist"], ["pi_st"], [0]))
+    one, two = FakeServer(), FakeServer()
+    drive_on(one, runs)
+    (tmp_path / "table3.csv").unlink()
+    drive_on(two, runs)
+    assert one.asked == two.asked and len(one.asked[0]) <= 64
