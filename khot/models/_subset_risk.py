@@ -23,8 +23,8 @@ line. The convex extension of f to the cube, min_w |y - Phi w|^2 / m + rho sum_i
 (Pilanci et al., 2015; Bertsimas and Van Parys, 2020), has slopes that no line has: its derivative
 is -g_i^2 / rho of a column that is not chosen, too large by (rho + h_i) / rho, and -rho w_i^2 of
 one that is, too small by as much. By those, columns that are worth anything push out all that are
-chosen; where two columns matter only together, as in the equation of Kuramoto and Sivashinsky, they
-are never found.
+chosen; where columns matter only together, as in the equation of Kuramoto and Sivashinsky, `simple`
+and `pi_st` do not find them, at any rho.
 
 A mask costs O(n k^2 + k^3).
 """

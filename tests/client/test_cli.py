@@ -41,9 +41,10 @@ def test_without_a_command_it_teaches():
 
 def test_the_list_of_commands_is_whole():
     wanted = """up, status, sample, relax, operators, submit feature-selection, submit vae,
-    submit file, jobs, job show, job watch, job result, job plot, job logs, job download,
+    submit sparse-regression, submit file, jobs, job show, job watch, job result, job plot,
+    job logs, job download,
     job cancel, job pause, job resume, job retry, group show, group watch, group cancel,
-    data upload, data list, data show, data rm, token new, info"""
+    reproduce, data upload, data list, data show, data rm, token new, info"""
     assert set(COMMANDS) == {" ".join(name.split()) for name in wanted.split(",")}
 
 
@@ -64,6 +65,7 @@ def test_every_field_of_a_spec_has_an_option():
     for spec, name in (
         (khot_client.FeatureSelection, "feature-selection"),
         (khot_client.Vae, "vae"),
+        (khot_client.SparseRegression, "sparse-regression"),
     ):
         options = COMMANDS[f"submit {name}"][1]
         for field in (field.name for field in dataclasses.fields(spec)):
@@ -210,7 +212,11 @@ def test_json_is_one_line_of_it(ask, command):
         ("submit feature-selection --dataset ./none.csv", 1, "none.csv"),
         ("submit -f none.toml", 2, "none.toml: must be a TOML file; got No such file"),
         ("jobs --state done", 1, "must be among QUEUED"),
-        ("jobs --kind va", 2, "must be among feature-selection, vae; got 'va'. Is 'vae' meant?"),
+        (
+            "jobs --kind va",
+            2,
+            "must be among feature-selection, vae, sparse-regression; got 'va'. Is 'vae' meant?",
+        ),
         ("operators --kind designs", 2, "Is 'design' meant?"),
         ("status --timeout nan", 2, "must be seconds above 0"),
         ("job show \udcff", 2, "arguments: must be UTF-8"),

@@ -11,6 +11,7 @@ from khot_client import (
     JobState,
     Progress,
     Series,
+    SparseRegressionResult,
     StateChanged,
     VaeResult,
 )
@@ -140,3 +141,22 @@ def test_a_curve_has_no_gaps_and_what_is_no_number_is_left_out():
     steep = chart({"a": Series(np.array([0, 1]), np.array([0.0, 1.0]))}, 20, 6).plain
     assert all(line[3:].strip() for line in steep.splitlines()[1:7])
     assert chart({"loss": Series(np.array([1]), np.array([np.nan]))}, 40, 4).plain.startswith("no")
+
+
+def test_a_sparse_regression_is_its_equation_and_a_line_for_each_column():
+    found = SparseRegressionResult(
+        features=np.array([0, 2]),
+        names=("u_xx", "u*u_x"),
+        coefficients=np.array([0.1, -1.0]),
+        intercept=0.0,
+        target="u_t",
+        scores=np.array([1.0, -np.inf, 2.0]),
+        inclusion_probabilities=np.array([0.5, 0.0, 1.0]),
+        test={"rmse": 0.25},
+        references={"greedy": {"rmse": 0.5}},
+    )
+    lines = shown(lambda console: console.print(describe(found)), terminal=False).splitlines()
+    assert lines[:3] == ["2 of 3 features", "u_t = 0.1000 u_xx - 1.000 u*u_x", ""]
+    assert lines[3] == f" u_xx          0.1 {'█' * (LONGEST_BAR // 2)} 0.500"
+    assert lines[4] == f"u*u_x           -1 {'█' * LONGEST_BAR} 1.000"
+    assert lines[5:] == ["test: rmse 0.25", "greedy features: rmse 0.5"]

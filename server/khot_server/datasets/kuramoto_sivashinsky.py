@@ -10,9 +10,10 @@ is small; by Cauchy's formula they are means over a circle around c, on which no
 
 What is kept begins after the transient, when the field has forgotten its smooth beginning.
 
-The field is chaotic: the last bit of another machine's FFT is the sixth digit of a field here. So
-what is told of the columns has four digits, and the checksum is that of the recipe: a checksum of
-the values would refuse the same field on another machine.
+The field is chaotic: what is a last bit at the beginning is the eighth digit at the end, and the
+last bits of an FFT are not the same on every machine. So what is told of the columns has four
+digits, and the checksum is that of the recipe: a checksum of the values would refuse the same field
+on another machine.
 
 References:
     Kassam and Trefethen (2005), Fourth-order time-stepping for stiff PDEs.
