@@ -45,6 +45,7 @@ class FeatureSelection:
         initial_k: where a k that is learned begins.
         tuning: share of the epochs, the last ones, in which the choice stands still.
         weight_decay: of the network.
+        hard: draw hard masks by an estimator that relaxes, with the gradients of relaxed ones.
     """
 
     kind: ClassVar[str] = "feature_selection"
@@ -74,6 +75,7 @@ class FeatureSelection:
     initial_k: float | None = None
     tuning: float | None = None
     weight_decay: float | None = None
+    hard: bool | None = None
 
     def __repr__(self) -> str:
         return _given(self)
@@ -92,6 +94,7 @@ class Vae:
         prior: softmax or exact.
         encoder: widths of its hidden layers.
         decoder: widths of its hidden layers.
+        hard: train on hard codes by an estimator that relaxes, with the gradients of relaxed ones.
     """
 
     kind: ClassVar[str] = "vae"
@@ -114,6 +117,7 @@ class Vae:
     split_seed: int | None = None
     validation_share: float | None = None
     test_share: float | None = None
+    hard: bool | None = None
 
     def __repr__(self) -> str:
         return _given(self)

@@ -45,6 +45,7 @@ class FeatureSelector(nn.Module):
         hidden: widths of the hidden layers; none makes a linear model.
         tau: temperature of the mask.
         estimator: of the mask's gradient, by its name in the registry.
+        hard: draw hard masks, with the gradients of relaxed ones, where the estimator relaxes.
 
     Attributes:
         tau: temperature of the mask; may be changed between steps, and is part of `state_dict`.
@@ -70,6 +71,7 @@ class FeatureSelector(nn.Module):
         hidden: tuple[int, ...] = (128,),
         tau: float = 1.0,
         estimator: str = "gumbel_sigmoid",
+        hard: bool = False,
     ) -> None:
         super().__init__()
         who = "FeatureSelector"
@@ -80,9 +82,11 @@ class FeatureSelector(nn.Module):
         check_estimator(who, estimator, k)
         self.arguments: dict[str, Any] = {"n": n, "classes": classes, "k": k}
         self.arguments |= {"hidden": tuple(hidden), "tau": tau, "estimator": estimator}
+        self.arguments["hard"] = hard
         self.k, self.tau = k, tau
         self._row = ESTIMATORS[estimator]
         self.needs_loss = self._row.needs_loss
+        self._options: dict[str, Any] = {"hard": hard} if "hard" in self._row.options else {}
         self._any_constant: bool | None = None  # not asked yet: to look costs as much as a draw
         self.logits = nn.Parameter(torch.zeros(n))
         self.register_buffer("mean", torch.zeros(n))
@@ -177,6 +181,7 @@ class FeatureSelector(nn.Module):
         """
         row = self._row
         options = {"tau": self.tau, "num_samples": m, "generator": generator, "seeds": seeds}
+        options |= self._options
         if row.with_diagnostics is None or not diagnostics:
             return row.function(self.scores(), self.k, **options), None
         return row.with_diagnostics(self.scores(), self.k, **options)

@@ -245,6 +245,7 @@ def _selector(config: FeatureSelectionConfig, split: Split, k: int | None) -> Fe
             hidden=config.hidden,
             tau=config.tau,
             estimator=config.used_estimator,
+            hard=config.hard,
         )
     return selector.to(split.train.x.device)
 

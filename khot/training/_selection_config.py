@@ -38,6 +38,8 @@ class FeatureSelectionConfig:
             also stays where k is learned, for what the probabilities sum to depends on it.
         estimator: of the mask's gradient, any of the registry that takes k; None:
             `gumbel_sigmoid`, or `pi_st_implicit` where k is learned, the only one that can.
+        hard: draw hard masks, with the gradients of relaxed ones, by an estimator that relaxes;
+            those of the others are hard in any case.
         patience: end after this many epochs without a lower loss on the validation examples,
             counted where models are kept; None: never, and references after a quarter of them.
         standardize: subtract means and divide by standard deviations, of the training examples.
@@ -60,6 +62,7 @@ class FeatureSelectionConfig:
     tau: float = 1.0
     last_tau: float | None = 0.1
     estimator: str | None = None
+    hard: bool = False
     patience: int | None = None
     standardize: bool = True
     references: bool = True
@@ -84,7 +87,7 @@ class FeatureSelectionConfig:
         for name, end in {"tuning": 1, "weight_decay": 1e30}.items():
             if not 0 <= _number(name, value := getattr(self, name)) < end:
                 refuse(_WHO, f"{name} must be in [0, {end:g})", repr(value))
-        for name in ("standardize", "references"):
+        for name in ("hard", "standardize", "references"):
             if not isinstance(value := getattr(self, name), bool):
                 refuse(_WHO, f"{name} must be True or False", repr(value))
         if not isinstance(self.seed, int) or not -(2**63) <= self.seed < 2**64:

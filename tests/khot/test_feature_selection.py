@@ -504,6 +504,7 @@ def test_a_huge_learning_rate_is_divergence():
         ({"mask_learning_rate": "1"}, "mask_learning_rate must be a number; got '1'"),
         ({"last_tau": 0}, r"last_tau must be in \(0, 1e30\]; got 0"),
         ({"tuning": 1.0}, r"tuning must be in \[0, 1\); got 1.0"),
+        ({"hard": 1}, "hard must be True or False; got 1"),
         ({"weight_decay": -0.1}, r"weight_decay must be in \[0, 1e\+30\); got -0.1"),
         ({"estimator": "magic"}, "estimator must be one of pi_st, .*; got 'magic'"),
         ({"estimator": "reinmax"}, "k must be 1 with the estimator reinmax; got 3"),

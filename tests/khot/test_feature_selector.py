@@ -21,6 +21,21 @@ def test_every_example_has_a_mask_of_its_own_in_training(estimator, roots):
     assert torch.equal(model(x, seeds=seed), model.predict(x, masks))
 
 
+@pytest.mark.parametrize("estimator", ["gumbel_sigmoid", "softsub"])
+def test_hard_masks_have_the_gradients_of_relaxed_ones(estimator):
+    masks, gradients = [], []
+    for hard in (False, True):
+        model = FeatureSelector(20, 3, 5, estimator=estimator, hard=hard)
+        drawn, _ = model.draw(100, seeds=torch.tensor(7))
+        (drawn * torch.arange(20)).sum().backward()
+        masks.append(drawn.detach())
+        gradients.append(model.logits.grad)
+    soft, hard = masks
+    assert bool(((hard == 0) | (hard == 1)).all()) and not torch.equal(soft, hard)
+    assert bool((hard.sum(-1) == 5).all())
+    assert torch.allclose(*gradients)
+
+
 def test_evaluation_sees_the_chosen_features_only():
     model = FeatureSelector(20, 3, 5, hidden=(8, 8)).eval()
     with torch.no_grad():

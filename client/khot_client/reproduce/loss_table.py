@@ -63,7 +63,7 @@ def _line(method: str, rows: Sequence[Row], theirs: Reported | None) -> tuple[st
     accuracy = spread(rows, method, "test_accuracy")
     assert ours is not None
     return (
-        f"{NAMES.get(method, method)} (`{method}`)",
+        f"{NAMES[method]} (`{method}`)" if method in NAMES else method.replace("_", " "),
         f"{theirs.mean:.3f} ± {theirs.deviation:.1e}" if theirs else "",
         str(ours),
         str(ours.count),

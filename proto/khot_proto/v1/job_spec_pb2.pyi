@@ -44,7 +44,7 @@ class JobSpec(_message.Message):
     def __init__(self, feature_selection: _Optional[_Union[FeatureSelection, _Mapping]] = ..., vae: _Optional[_Union[Vae, _Mapping]] = ..., sparse_regression: _Optional[_Union[SparseRegression, _Mapping]] = ...) -> None: ...
 
 class FeatureSelection(_message.Message):
-    __slots__ = ("dataset", "k", "epochs", "seed", "penalty", "estimator", "target", "objective", "ignore", "missing", "standardize", "hidden", "batch_size", "learning_rate", "mask_learning_rate", "tau", "last_tau", "patience", "split_seed", "validation_share", "test_share", "references", "initial_k", "tuning", "weight_decay")
+    __slots__ = ("dataset", "k", "epochs", "seed", "penalty", "estimator", "target", "objective", "ignore", "missing", "standardize", "hidden", "batch_size", "learning_rate", "mask_learning_rate", "tau", "last_tau", "patience", "split_seed", "validation_share", "test_share", "references", "initial_k", "tuning", "weight_decay", "hard")
     DATASET_FIELD_NUMBER: _ClassVar[int]
     K_FIELD_NUMBER: _ClassVar[int]
     EPOCHS_FIELD_NUMBER: _ClassVar[int]
@@ -70,6 +70,7 @@ class FeatureSelection(_message.Message):
     INITIAL_K_FIELD_NUMBER: _ClassVar[int]
     TUNING_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_DECAY_FIELD_NUMBER: _ClassVar[int]
+    HARD_FIELD_NUMBER: _ClassVar[int]
     dataset: str
     k: int
     epochs: int
@@ -95,7 +96,8 @@ class FeatureSelection(_message.Message):
     initial_k: float
     tuning: float
     weight_decay: float
-    def __init__(self, dataset: _Optional[str] = ..., k: _Optional[int] = ..., epochs: _Optional[int] = ..., seed: _Optional[int] = ..., penalty: _Optional[float] = ..., estimator: _Optional[str] = ..., target: _Optional[str] = ..., objective: _Optional[_Union[Objective, str]] = ..., ignore: _Optional[_Iterable[str]] = ..., missing: _Optional[_Union[MissingValues, str]] = ..., standardize: bool = ..., hidden: _Optional[_Union[Layers, _Mapping]] = ..., batch_size: _Optional[int] = ..., learning_rate: _Optional[float] = ..., mask_learning_rate: _Optional[float] = ..., tau: _Optional[float] = ..., last_tau: _Optional[float] = ..., patience: _Optional[int] = ..., split_seed: _Optional[int] = ..., validation_share: _Optional[float] = ..., test_share: _Optional[float] = ..., references: bool = ..., initial_k: _Optional[float] = ..., tuning: _Optional[float] = ..., weight_decay: _Optional[float] = ...) -> None: ...
+    hard: bool
+    def __init__(self, dataset: _Optional[str] = ..., k: _Optional[int] = ..., epochs: _Optional[int] = ..., seed: _Optional[int] = ..., penalty: _Optional[float] = ..., estimator: _Optional[str] = ..., target: _Optional[str] = ..., objective: _Optional[_Union[Objective, str]] = ..., ignore: _Optional[_Iterable[str]] = ..., missing: _Optional[_Union[MissingValues, str]] = ..., standardize: bool = ..., hidden: _Optional[_Union[Layers, _Mapping]] = ..., batch_size: _Optional[int] = ..., learning_rate: _Optional[float] = ..., mask_learning_rate: _Optional[float] = ..., tau: _Optional[float] = ..., last_tau: _Optional[float] = ..., patience: _Optional[int] = ..., split_seed: _Optional[int] = ..., validation_share: _Optional[float] = ..., test_share: _Optional[float] = ..., references: bool = ..., initial_k: _Optional[float] = ..., tuning: _Optional[float] = ..., weight_decay: _Optional[float] = ..., hard: bool = ...) -> None: ...
 
 class Layers(_message.Message):
     __slots__ = ("widths",)
@@ -104,7 +106,7 @@ class Layers(_message.Message):
     def __init__(self, widths: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Vae(_message.Message):
-    __slots__ = ("dataset", "latents", "n", "k", "epochs", "seed", "estimator", "prior", "encoder", "decoder", "batch_size", "learning_rate", "tau", "last_tau", "patience", "split_seed", "validation_share", "test_share")
+    __slots__ = ("dataset", "latents", "n", "k", "epochs", "seed", "estimator", "prior", "encoder", "decoder", "batch_size", "learning_rate", "tau", "last_tau", "patience", "split_seed", "validation_share", "test_share", "hard")
     DATASET_FIELD_NUMBER: _ClassVar[int]
     LATENTS_FIELD_NUMBER: _ClassVar[int]
     N_FIELD_NUMBER: _ClassVar[int]
@@ -123,6 +125,7 @@ class Vae(_message.Message):
     SPLIT_SEED_FIELD_NUMBER: _ClassVar[int]
     VALIDATION_SHARE_FIELD_NUMBER: _ClassVar[int]
     TEST_SHARE_FIELD_NUMBER: _ClassVar[int]
+    HARD_FIELD_NUMBER: _ClassVar[int]
     dataset: str
     latents: int
     n: int
@@ -141,7 +144,8 @@ class Vae(_message.Message):
     split_seed: int
     validation_share: float
     test_share: float
-    def __init__(self, dataset: _Optional[str] = ..., latents: _Optional[int] = ..., n: _Optional[int] = ..., k: _Optional[int] = ..., epochs: _Optional[int] = ..., seed: _Optional[int] = ..., estimator: _Optional[str] = ..., prior: _Optional[_Union[Prior, str]] = ..., encoder: _Optional[_Union[Layers, _Mapping]] = ..., decoder: _Optional[_Union[Layers, _Mapping]] = ..., batch_size: _Optional[int] = ..., learning_rate: _Optional[float] = ..., tau: _Optional[float] = ..., last_tau: _Optional[float] = ..., patience: _Optional[int] = ..., split_seed: _Optional[int] = ..., validation_share: _Optional[float] = ..., test_share: _Optional[float] = ...) -> None: ...
+    hard: bool
+    def __init__(self, dataset: _Optional[str] = ..., latents: _Optional[int] = ..., n: _Optional[int] = ..., k: _Optional[int] = ..., epochs: _Optional[int] = ..., seed: _Optional[int] = ..., estimator: _Optional[str] = ..., prior: _Optional[_Union[Prior, str]] = ..., encoder: _Optional[_Union[Layers, _Mapping]] = ..., decoder: _Optional[_Union[Layers, _Mapping]] = ..., batch_size: _Optional[int] = ..., learning_rate: _Optional[float] = ..., tau: _Optional[float] = ..., last_tau: _Optional[float] = ..., patience: _Optional[int] = ..., split_seed: _Optional[int] = ..., validation_share: _Optional[float] = ..., test_share: _Optional[float] = ..., hard: bool = ...) -> None: ...
 
 class SparseRegression(_message.Message):
     __slots__ = ("dataset", "k", "seed", "estimator", "target", "ignore", "missing", "intercept", "steps", "num_samples", "learning_rate", "tau", "last_tau", "ridge", "split_seed", "validation_share", "test_share", "references")

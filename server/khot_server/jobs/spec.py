@@ -69,6 +69,7 @@ class FeatureSelectionSpec:
     initial_k: float | None = None
     tuning: float | None = None
     weight_decay: float | None = None
+    hard: bool | None = None
 
     def __post_init__(self) -> None:
         check = Checks(self)
@@ -78,6 +79,7 @@ class FeatureSelectionSpec:
         check.one_of("objective", "classification", "regression")
         check.truth("standardize")
         check.truth("references")
+        check.truth("hard")
         check.widths("hidden")
         check.positive("mask_learning_rate")
         check.positive("penalty")
@@ -118,6 +120,7 @@ class VaeSpec:
     split_seed: int = 0
     validation_share: float = 0.1
     test_share: float = 0.2
+    hard: bool | None = None
 
     def __post_init__(self) -> None:
         check = Checks(self)
@@ -132,6 +135,7 @@ class VaeSpec:
             check.refuse("k", f"must be less than n = {self.n}", self.k)
         check.widths("encoder")
         check.widths("decoder")
+        check.truth("hard")
         check.one_of("prior", "softmax", "exact")
         estimator = self.estimator or "pi_st"
         if self.prior == "exact" and ESTIMATORS[estimator] != EXACT_LAW:
