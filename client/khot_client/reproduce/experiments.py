@@ -40,6 +40,7 @@ class Experiment:
         varied: the settings in which the runs of a method differ.
         unknown: what the paper leaves open, in words.
         searchable: whether --search has a meaning.
+        also: methods that the paper does not have, run only if they are named.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Experiment:
     varied: tuple[str, ...] = ("seed",)
     unknown: str = ""
     searchable: bool = False
+    also: tuple[str, ...] = ()
 
     def choose(
         self,
@@ -73,7 +75,7 @@ class Experiment:
         known = (*self.quick.datasets, *self.whole.datasets) if quick else self.whole.datasets
         return Choice(
             _among("datasets", datasets, known) or usual.datasets,
-            _among("methods", methods, self.whole.methods) or usual.methods,
+            _among("methods", methods, (*self.whole.methods, *self.also)) or usual.methods,
             tuple(seeds) or usual.seeds,
             quick,
         )
@@ -132,6 +134,7 @@ _ROWS = (
         reported=published.TABLE3,
         unknown=published.OPEN,
         searchable=True,
+        also=("imle", "score_function", "st_topk"),
     ),
     Experiment(
         name="figure5",
