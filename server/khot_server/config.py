@@ -8,6 +8,7 @@ import ipaddress
 import os
 import ssl
 from collections.abc import Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Self
 
@@ -221,12 +222,12 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         del dotenv_settings, file_secret_settings
-        file = TomlConfigSettingsSource(settings_cls, toml_file=_config_file.get("path"))
+        file = TomlConfigSettingsSource(settings_cls, toml_file=_config_file.get())
         return init_settings, env_settings, file
 
 
 # The file is named by the very settings it is part of, so its path goes ahead of them.
-_config_file: dict[str, Path] = {}
+_config_file: ContextVar[Path | None] = ContextVar("_config_file", default=None)
 
 
 class BadSettings(Exception):
@@ -240,16 +241,16 @@ def load(arguments: Sequence[str]) -> Settings:
         BadSettings: something is missing, unknown or does not fit together.
     """
     path = _config_path(arguments)
-    _config_file.clear()
-    if path is not None:
-        if not Path(path).is_file():
-            raise BadSettings(f"khot-server: config must be a file; got {path!r}")
-        _config_file["path"] = Path(path)
+    if path is not None and not Path(path).is_file():
+        raise BadSettings(f"khot-server: config must be a file; got {path!r}")
+    of_this_call = _config_file.set(None if path is None else Path(path))
     try:
         flags: Any = CliSettingsSource(Settings, cli_parse_args=list(arguments))
         return Settings(_cli_settings_source=flags)  # type: ignore[call-arg]
     except ValidationError as error:
         raise BadSettings("\n".join(_line(fault) for fault in error.errors())) from None
+    finally:
+        _config_file.reset(of_this_call)
 
 
 def _config_path(arguments: Sequence[str]) -> str | None:

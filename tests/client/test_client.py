@@ -138,17 +138,20 @@ def test_a_time_out_that_is_none_is_refused(server, limit):
 
 
 def test_an_interrupted_call_does_not_keep_the_client_open():
+    over = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as silent:
 
         def interrupt():
             with silent.accept()[0]:  # the call is under way
                 os.kill(os.getpid(), signal.SIGINT)
+                over.wait(60)  # or its end could come first
 
         thread = threading.Thread(target=interrupt)
         thread.start()
         stopped = pytest.raises(KeyboardInterrupt)
         with stopped, Client(f"127.0.0.1:{silent.getsockname()[1]}") as client:
             client.list_operators()
+        over.set()
         thread.join()
 
 

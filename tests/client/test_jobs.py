@@ -107,7 +107,7 @@ def test_an_unknown_job_is_not_found(face):
         (FeatureSelection(seed=-1), "FeatureSelection.seed: must be of the type"),
         (FeatureSelection(k=1, missing="x"), "missing must be one of refuse, impute; got 'x'"),
         (Vae(prior="exact"), "spec.vae.prior: must be softmax unless the estimator is one of"),
-        ("digits", "spec: must be a FeatureSelection or Vae; got str"),
+        ("digits", "spec: must be a FeatureSelection or Vae or SparseRegression; got str"),
     ],
 )
 def test_bad_specifications_are_refused(face, spec, message):
@@ -216,7 +216,11 @@ def test_a_grid_may_say_what_its_spec_does_not(face, grid, specs):
         (SPEC, {"k": ["ten"]}, "FeatureSelection.k: must be of the type that it is declared with"),
         (SPEC, {"k": 3}, "seeds and grid: must be whole numbers, and lists of values by field"),
         (SPEC, {"tau": {0.5}}, "seeds and grid: must be whole numbers, and lists of values"),
-        ("digits", {"k": [3]}, "spec: must be a FeatureSelection or Vae; got str"),
+        (
+            "digits",
+            {"k": [3]},
+            "spec: must be a FeatureSelection or Vae or SparseRegression; got str",
+        ),
     ],
 )
 def test_a_group_that_cannot_be_meant_is_refused(face, spec, grid, message):

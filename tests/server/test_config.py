@@ -136,6 +136,13 @@ def test_unknown_names_in_a_file_are_refused_without_their_values(tmp_path):
     assert "secret" not in str(raised.value)
 
 
+def test_a_file_is_of_one_call_alone(tmp_path):
+    file = tmp_path / "khot.toml"
+    file.write_text('address = "127.0.0.1:1"\n')
+    assert config.load(["--config", str(file)]).address == "127.0.0.1:1"
+    assert config.Settings().address != "127.0.0.1:1"
+
+
 def test_unknown_flags_are_refused(capsys):
     with pytest.raises(SystemExit, match="2"):
         config.load(["--adress", "127.0.0.1:1"])
