@@ -46,7 +46,9 @@ class Scrape:
 @pytest.fixture(scope="module")
 def scrapes(tmp_path_factory):
     """What a server told before and after some calls and a job, and when it was idle."""
-    server = Server(tmp_path_factory.mktemp("state")).wait_until_serving()
+    state_dir = tmp_path_factory.mktemp("state")
+    # checkpoints as often as can be: a quick machine would end the job before it is time for one
+    server = Server(state_dir, "--checkpoint-s", "0").wait_until_serving()
     try:
         before = Scrape(server)
         server.khot.Relax(quick(rows=5), timeout=30)
@@ -57,6 +59,8 @@ def scrapes(tmp_path_factory):
         job = jobs.ended(server, jobs.submit(server, spec).id)
         done = ("khot_jobs_ended_total", "feature_selection", "succeeded")
         wait_until(lambda: Scrape(server)[done], "the end to be counted")
+        used = ("khot_process_cpu_seconds_total", "attempt")
+        wait_until(lambda: Scrape(server)[used], "the attempt to be waited for by its runner")
         files = jobs.get(server, job.id)
         assert files.state == jobs_pb.JOB_STATE_SUCCEEDED
         yield before, Scrape(server)
