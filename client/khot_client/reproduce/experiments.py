@@ -132,7 +132,7 @@ _ROWS = (
         table=loss_table.table,
         draw=loss_table.draw,
         reported=published.TABLE3,
-        unknown=published.OPEN,
+        unknown=published.OPEN_TABLE3,
         searchable=True,
         also=("imle", "score_function", "st_topk"),
     ),
