@@ -46,7 +46,8 @@ def configure(process: str) -> None:
     structlog.configure(
         processors=[*common, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        # a line is one write: other processes have the same stderr
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
     )
     structlog.contextvars.bind_contextvars(process=process)
     _take_in_libraries(common, renderer, max(level, logging.WARNING))

@@ -103,10 +103,18 @@ def tell(secret):
 
 tell('of a tena' + 'nt')
 """
+SHARED = """
+import os
+by = int(os.fork() == 0)
+for _ in range(2000):
+    structlog.get_logger().info('line', by=by)
+if by == 0:
+    os.wait()
+"""
 
 
 def logged(
-    form: str, level: str, does: str = TWO_LEVELS, stderr: int = subprocess.PIPE
+    form: str, level: str, does: str = TWO_LEVELS, stderr: int = subprocess.PIPE, **more: str
 ) -> list[str]:
     """The lines of a process that does this, to a pipe."""
     program = (
@@ -115,7 +123,7 @@ def logged(
         "from khot_server import logs\n"
         f"logs.configure('p')\n{does}"
     )
-    environment = {**os.environ, "KHOT_LOG_FORMAT": form, "KHOT_LOG_LEVEL": level}
+    environment = {**os.environ, "KHOT_LOG_FORMAT": form, "KHOT_LOG_LEVEL": level, **more}
     command = [sys.executable, "-c", program]
     done = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=stderr, text=True, check=True, env=environment
@@ -168,3 +176,9 @@ def test_lines_are_for_people_on_a_terminal():
 )
 def test_the_level_decides_what_is_told(level, events):
     assert len(logged("json", level)) == events
+
+
+def test_lines_of_processes_that_share_a_pipe_stay_whole():
+    """Unbuffered, as images set it, a line in two writes has those of others in between."""
+    lines = logged("json", "info", SHARED, PYTHONUNBUFFERED="1")
+    assert sorted(json.loads(line)["by"] for line in lines) == [0] * 2000 + [1] * 2000
