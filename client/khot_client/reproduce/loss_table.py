@@ -34,7 +34,7 @@ def table(rows: Sequence[Row], reported: Mapping[tuple[str, str], Reported]) -> 
     """A table for each data set: the mean over seeds, and one standard deviation of a sample."""
     parts = []
     for dataset, its in by_dataset(rows):
-        lines = [_line(method, its, reported.get((dataset, method))) for method in _methods(its)]
+        lines = [_line(method, its, reported.get((dataset, method))) for method in in_order(its)]
         parts.append(f"## {dataset}\n\n{markdown(HEADER, lines)}")
     return "\n\n".join(parts)
 
@@ -63,7 +63,7 @@ def _line(method: str, rows: Sequence[Row], theirs: Reported | None) -> tuple[st
     accuracy = spread(rows, method, "test_accuracy")
     assert ours is not None
     return (
-        f"{NAMES[method]} (`{method}`)" if method in NAMES else method.replace("_", " "),
+        shown(method),
         f"{theirs.mean:.3f} ± {theirs.deviation:.1e}" if theirs else "",
         str(ours),
         str(ours.count),
@@ -73,7 +73,12 @@ def _line(method: str, rows: Sequence[Row], theirs: Reported | None) -> tuple[st
     )
 
 
-def _methods(rows: Sequence[Row]) -> list[str]:
+def shown(method: str) -> str:
+    """A method as the paper calls it, and as we do."""
+    return f"{NAMES[method]} (`{method}`)" if method in NAMES else method.replace("_", " ")
+
+
+def in_order(rows: Sequence[Row]) -> list[str]:
     """Those that there are rows of, in the order of the paper."""
     there = dict.fromkeys(row["method"] for row in rows)
     return [*(name for name in NAMES if name in there), *(n for n in there if n not in NAMES)]
@@ -88,7 +93,7 @@ def draw(rows: Sequence[Row], reported: Mapping[tuple[str, str], Reported], path
     datasets = by_dataset(rows)
     with picture.panels(path, len(datasets)) as axes:
         for axis, (dataset, its) in zip(axes, datasets, strict=True):
-            methods = _methods(its)
+            methods = in_order(its)
             for place, method in enumerate(methods):
                 _column(axis, place, [row for row in its if row["method"] == method])
                 if theirs := reported.get((dataset, method)):

@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 from khot_client.errors import BadSettings
 
 BLUE, GREY, RED = "#0969da", "#6e7781", "#cf222e"
+# Of lines that must be told apart, also by those who see fewer colours (Okabe and Ito).
+COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#000000")
 WIDTH, HEIGHT, DPI = 5.2, 4.0, 120  # inches of a panel
 
 Axis: TypeAlias = Any  # of matplotlib, which need not be installed

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from khot_client.jobs import Job
-from khot_client.reproduce import figure5, ks
+from khot_client.reproduce import figure5, ks, vae_curves
 from khot_client.reproduce.runs import Run
 from khot_client.reproduce.settings import Settings
 from khot_client.specs import (
@@ -14,7 +14,7 @@ from khot_client.specs import (
     Result,
     SparseRegression,
     SparseRegressionResult,
-    VaeResult,
+    Vae,
 )
 
 HIDDEN = (512, 256)  # Appendix D
@@ -31,6 +31,7 @@ class Choice:
     Attributes:
         quick: those that take a minute, on data that is always there.
         k: how many are chosen, in place of what the settings say.
+        once: data sets of which the first seed is enough.
     """
 
     datasets: tuple[str, ...]
@@ -38,6 +39,7 @@ class Choice:
     seeds: tuple[int, ...]
     quick: bool = False
     k: int | None = None
+    once: tuple[str, ...] = ()
 
 
 def selection(choice: Choice, known: Settings) -> list[Run]:
@@ -62,14 +64,38 @@ def _selection_spec(
     return FeatureSelection(dataset, seed=seed, **usual | {"estimator": method} | fields)
 
 
+def vaes(choice: Choice, known: Settings) -> list[Run]:
+    """A VAE by each method, of each data set, with each seed."""
+    usual: dict[str, Any] = {
+        "encoder": HIDDEN,
+        "decoder": HIDDEN[::-1],
+        "validation_share": VALIDATION_SHARE,
+    }
+    return [
+        Run(
+            method,
+            Vae(
+                dataset,
+                seed=seed,
+                **usual
+                | {"estimator": method}
+                | known.of(method, dataset, quick=choice.quick, kind=Vae),
+            ),
+        )
+        for dataset in choice.datasets
+        for method in choice.methods
+        for seed in (choice.seeds[:1] if dataset in choice.once else choice.seeds)
+    ]
+
+
 def losses(result: Result, _: Job) -> dict[str, object]:
-    """What every job that learns from examples has reached.
+    """What a feature selection has reached.
 
     Of one with references, what its network reaches on all columns: it is run for that alone.
     """
-    assert isinstance(result, FeatureSelectionResult | VaeResult)
+    assert isinstance(result, FeatureSelectionResult)
     test, validation = result.test, result.validation
-    if isinstance(result, FeatureSelectionResult) and result.references:
+    if result.references:
         test, validation = result.references["all"], {}
     return {
         "test_loss": test["loss"],
@@ -78,9 +104,10 @@ def losses(result: Result, _: Job) -> dict[str, object]:
     }
 
 
-def validation(result: Result, job: Job) -> dict[str, object]:
+def validation(result: Result, _: Job) -> dict[str, object]:
     """What settings are chosen by: nothing of the test rows."""
-    return {name: losses(result, job)[name] for name in SEARCHED}
+    found = result.validation
+    return {"validation_loss": vae_curves.loss(found) if found else None}
 
 
 def learned_k(choice: Choice, known: Settings) -> list[Run]:

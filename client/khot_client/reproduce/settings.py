@@ -39,7 +39,7 @@ class Settings:
             found |= self.table.get("quick", {})
         return _checked(found, kind)
 
-    def searched(self) -> list[dict[str, Any]]:
+    def searched(self, kind: type[Spec] = FeatureSelection) -> list[dict[str, Any]]:
         """What to try of each method in place of its own settings, one dict a run.
 
         Raises:
@@ -50,7 +50,7 @@ class Settings:
         if not grid:
             raise BadSettings(f"{PATH}: search.grid must have a value to try; got none")
         return [
-            _checked(search | dict(zip(grid, values, strict=True)), FeatureSelection)
+            _checked(search | dict(zip(grid, values, strict=True)), kind)
             for values in product(*grid.values())
         ]
 

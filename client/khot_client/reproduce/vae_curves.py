@@ -1,0 +1,168 @@
+"""Losses of VAEs as they learn, beside those of a paper: as Markdown, and drawn. No server.
+
+Runs of different lengths are compared by their curves: each row keeps the loss after every fifth
+epoch, on validation rows. What a curve tends to is guessed by a power law through its later half.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+
+from khot_client.jobs import Job
+from khot_client.reproduce import picture
+from khot_client.reproduce.ledger import Row, number
+from khot_client.reproduce.loss_table import Spread, by_dataset, in_order, markdown, shown, spread
+from khot_client.reproduce.published import Reported
+from khot_client.specs import Result, VaeResult
+
+MEASURED = (
+    "test_loss",
+    "test_reconstruction",
+    "test_prior",
+    "test_elbo",
+    "validation_loss",
+    "every_fifth",
+)
+EVERY = 5  # epochs
+FURTHER = 10  # times as many epochs, to which a curve is drawn out
+POWERS = np.linspace(0.05, 2.0, 40)
+LEAST = 4  # points of a curve that is drawn out
+
+Curve = dict[int, float]  # by epoch
+
+
+def measured(result: Result, job: Job) -> dict[str, object]:
+    """What is kept of a VAE: its terms on test rows, and its losses on validation rows."""
+    assert isinstance(result, VaeResult)
+    losses = job.metrics("validation_loss")["validation_loss"].values
+    return {
+        "test_loss": loss(result.test),
+        "test_reconstruction": result.test["reconstruction"],
+        "test_prior": result.test["prior"],
+        "test_elbo": result.test.get("elbo"),
+        "validation_loss": loss(result.validation),
+        "every_fifth": json.dumps([round(float(one), 4) for one in losses[EVERY - 1 :: EVERY]]),
+    }
+
+
+def loss(terms: Mapping[str, float]) -> float:
+    """The sum of both terms, which is minus the bound if it is one."""
+    return terms["loss"] if "loss" in terms else -terms["elbo"]
+
+
+def curve(row: Row) -> Curve:
+    """The validation loss of a run after every fifth epoch."""
+    losses: list[float] = json.loads(row["every_fifth"])
+    return {EVERY * place: value for place, value in enumerate(losses, 1)}
+
+
+def mean(rows: Sequence[Row]) -> Curve:
+    """That of several runs, as far as all of them go."""
+    curves = [curve(row) for row in rows]
+    shared = [epoch for epoch in curves[0] if all(epoch in one for one in curves)]
+    return {epoch: fmean(one[epoch] for one in curves) for epoch in shared}
+
+
+def drawn_out(seen: Curve, epochs: int) -> float | None:
+    """What the loss may be after so many epochs: a + b t^-c, fitted to the later half of a curve.
+
+    A guess and no result: c is the best of a grid, a and b are least squares, b >= 0.
+    """
+    later = list(seen.items())[-max(LEAST, (len(seen) + 1) // 2) :]
+    if len(later) < LEAST:
+        return None
+    t, y = np.array(later, float).T
+    fits = []
+    for power in POWERS:
+        basis = np.stack([np.ones_like(t), t**-power], 1)
+        (a, b), *_ = np.linalg.lstsq(basis, y, rcond=None)
+        if b >= 0:
+            fits.append((float(((basis @ (a, b) - y) ** 2).sum()), float(a + b * epochs**-power)))
+    return min(fits)[1] if fits else None
+
+
+def table(rows: Sequence[Row], reported: Mapping[tuple[str, str], Reported]) -> str:
+    """For each data set the final losses beside the paper's, and the curves."""
+    parts = []
+    for dataset, its in by_dataset(rows):
+        methods = in_order(its)
+        lines = [_line(method, its, reported.get((dataset, method))) for method in methods]
+        further = FURTHER * max(int(row["epochs_run"]) for row in its)
+        header = ("method", "published", "ours", "seeds", "difference", "at or below")
+        header += ("reconstruction", "prior", "epochs", f"at {further} epochs?", "seconds an epoch")
+        parts.append(f"## {dataset}\n\n{markdown(header, lines)}")
+        parts.append(_curves(methods, its))
+    asked = (
+        f"The column with a question mark is a guess: the curve below, drawn out to {FURTHER} times\n"
+        "as many epochs by a power law through its later half. Seconds are those of a job that\n"
+        "had one of two cores, with its evaluations and checkpoints."
+    )
+    return "\n\n".join([*parts, asked])
+
+
+def _line(method: str, rows: Sequence[Row], theirs: Reported | None) -> tuple[str, ...]:
+    its = [row for row in rows if row["method"] == method]
+    ours = spread(its, method, "test_loss")
+    assert ours is not None
+    epochs = max(int(row["epochs_run"]) for row in its)
+    most = FURTHER * max(int(row["epochs_run"]) for row in rows)
+    guess = drawn_out(mean(its), most)
+    each = fmean(number(row, "seconds") / int(row["epochs_run"]) for row in its)
+    return (
+        shown(method),
+        f"{theirs.mean:.2f} ± {theirs.deviation:.2f}" if theirs else "",
+        in_nats(ours),
+        str(ours.count),
+        f"{ours.mean - theirs.mean:+.2f}" if theirs else "",
+        ("yes" if ours.mean <= theirs.mean else "no") if theirs else "",
+        *(f"{fmean(number(row, f'test_{term}') for row in its):.2f}" for term in TERMS),
+        str(epochs),
+        "" if guess is None else f"{guess:.1f}",
+        f"{each:.1f}",
+    )
+
+
+TERMS = ("reconstruction", "prior")
+
+
+def in_nats(values: Spread) -> str:
+    """The mean of seeds, and their deviation."""
+    more = "" if values.deviation is None else f" ± {values.deviation:.2f}"
+    return f"{values.mean:.2f}{more}"
+
+
+def _curves(methods: Sequence[str], rows: Sequence[Row]) -> str:
+    """The validation loss of each method after some of the epochs."""
+    curves = {m: mean([row for row in rows if row["method"] == m]) for m in methods}
+    epochs = sorted({epoch for one in curves.values() for epoch in one})
+    some = [epoch for epoch in epochs if epoch == EVERY or epoch % (2 * EVERY) == 0]
+    lines = [
+        (f"`{method}`", *(f"{one[epoch]:.2f}" if epoch in one else "" for epoch in some))
+        for method, one in curves.items()
+    ]
+    return "Validation loss after epochs:\n\n" + markdown(("method", *map(str, some)), lines)
+
+
+def draw(rows: Sequence[Row], reported: Mapping[tuple[str, str], Reported], path: Path) -> None:
+    """A panel for each data set: the curves, and at its right edge what the paper reports.
+
+    Raises:
+        BadSettings: matplotlib is missing.
+    """
+    datasets = by_dataset(rows)
+    with picture.panels(path, len(datasets)) as axes:
+        for axis, (dataset, its) in zip(axes, datasets, strict=True):
+            last = 0
+            for colour, method in zip(picture.COLOURS, in_order(its), strict=False):
+                seen = mean([row for row in its if row["method"] == method])
+                axis.plot(list(seen), list(seen.values()), "-", color=colour, label=method)
+                last = max([last, *seen])
+                if theirs := reported.get((dataset, method)):
+                    axis.axhline(theirs.mean, color=colour, linestyle=":", linewidth=1)
+            axis.set_title(f"{dataset} (dotted: published)" if reported else dataset)
+            axis.set_xlabel("epoch")
+            axis.set_ylabel("validation loss, nats")
+            axis.legend(frameon=False, fontsize="small")
