@@ -95,6 +95,7 @@ class Vae:
         encoder: widths of its hidden layers.
         decoder: widths of its hidden layers.
         hard: train on hard codes by an estimator that relaxes, with the gradients of relaxed ones.
+        strength: lambda of the estimator imle.
     """
 
     kind: ClassVar[str] = "vae"
@@ -118,6 +119,7 @@ class Vae:
     validation_share: float | None = None
     test_share: float | None = None
     hard: bool | None = None
+    strength: float | None = None
 
     def __repr__(self) -> str:
         return _given(self)
@@ -223,7 +225,8 @@ class VaeResult(Shown):
     """What a VAE reached.
 
     Attributes:
-        test: means over held-out examples: `loss` or `elbo`, `reconstruction`, `prior`.
+        test: means over held-out examples: `reconstruction`, `prior`, their sum `loss` with the
+            softmax prior, and `elbo` where the estimator draws by the k-subset law.
         validation: the same on the examples by which the model was chosen.
         usage: mean probability of every unit to be one, (latents, n).
         epochs_run: which early stopping may have made fewer.

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from khot._checks import check_choice, refuse, work_dtype
-from khot._random import row_seeds, seeds_of_items
+from khot._random import Source, row_seeds, seeds_for, seeds_of_items
 from khot._solve import Diagnostics
 from khot.distributions import KSubset
 from khot.estimators import with_losses
@@ -43,6 +43,8 @@ PRIORS = ("softmax", "exact")
 
 # Examples that are looked at together where there may be many.
 _AT_ONCE = 1000
+# Numbers of a layer that are held together, where there are many codes of each example.
+_NUMBERS = 2**19
 
 
 class Terms(NamedTuple):
@@ -79,6 +81,8 @@ class KHotVAE(nn.Module):
         prior: how the term of the prior is computed, "softmax" or "exact".
         hard: train on hard draws too, with the gradients of relaxed ones, where the estimator
             relaxes; the paper's Gumbel-sigma_k is `gumbel_sigmoid` like this.
+        strength: lambda of `imle`, how far its second draw is taken along the gradient of the loss
+            that is minimised, which shrinks with the batch where that is a mean.
         tau: temperature of the draws.
 
     Attributes:
@@ -101,6 +105,7 @@ class KHotVAE(nn.Module):
         estimator: str = "pi_st",
         prior: str = "softmax",
         hard: bool = False,
+        strength: float = 1.0,
         tau: float = 1.0,
     ) -> None:
         super().__init__()
@@ -108,10 +113,12 @@ class KHotVAE(nn.Module):
         self.arguments: dict[str, Any] = {
             **{"pixels": pixels, "latents": latents, "n": n, "k": k},
             **{"encoder": tuple(encoder), "decoder": tuple(decoder)},
-            **{"estimator": estimator, "prior": prior, "hard": hard, "tau": tau},
+            **{"estimator": estimator, "prior": prior, "hard": hard},
+            **{"strength": strength, "tau": tau},
         }
         self.pixels, self.latents, self.n, self.k = pixels, latents, n, k
-        self.estimator, self.prior, self.hard, self.tau = estimator, prior, hard, tau
+        self.estimator, self.prior, self.tau = estimator, prior, tau
+        self.hard, self.strength = hard, strength
         self._row = ESTIMATORS[estimator]
         self.encoder = _network(pixels, *encoder, latents * n)
         self.decoder = _network(latents * n, *decoder, pixels)
@@ -173,11 +180,23 @@ class KHotVAE(nn.Module):
     def prior_term(self, logits: Tensor) -> Tensor:
         """Return the term of the prior (m,) of codes with these logits (m, L, n)."""
         if self.prior == "exact":
-            law = KSubset(logits / self.tau, self.k, validate_args=False)
-            kl: Tensor = law.kl_to_uniform()
-            return kl.sum(-1)
+            return self.divergence(logits)
         log_p = logits.log_softmax(-1)
         return (log_p.exp() * log_p).sum((-2, -1)) + self.latents * math.log(self.n)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the codes are drawn from the k-subset law, whose divergence is known."""
+        return self.estimator in EXACT
+
+    def divergence(self, logits: Tensor) -> Tensor:
+        """Return KL(P || prior) (m,) of the k-subset laws P of these logits (m, L, n).
+
+        It is that of the codes where they are drawn from P (`is_exact`).
+        """
+        law = KSubset(logits / self.tau, self.k, validate_args=False)
+        kl: Tensor = law.kl_to_uniform()
+        return kl.sum(-1)
 
     @torch.no_grad()
     def reconstruct(
@@ -217,6 +236,86 @@ class KHotVAE(nn.Module):
             total += p.sum(0, dtype=dtype)
         return (total / len(x)).float()
 
+    @torch.no_grad()
+    def unit_effects(
+        self,
+        x: Tensor,
+        *,
+        units: Tensor | None = None,
+        generator: torch.Generator | None = None,
+        seeds: Tensor | None = None,
+    ) -> Tensor:
+        """Return how much brighter each pixel is with a unit in the code than without it.
+
+        A hard code is drawn for each example, as in `reconstruct`. In it, a unit that is one
+        changes places with one that is zero in the same vector, or the other way round; all
+        that it can change with are equally likely. So the code keeps its k ones, and the rest of
+        it is that of a real example. The effect is the mean over the examples of
+
+            p(code with the unit) - p(code without it),
+
+        p the pixel probabilities. It is what the unit adds beyond what others of its vector
+        would: where the decoder is a linear map, those of a vector sum to 0 on average. Over
+        codes of the prior, its expectation would be E[p | unit in] - E[p | unit out].
+
+        Where codes have no fixed size (`pi_st_implicit`, `ncpss`), a unit that has no other to
+        change with changes alone.
+
+        Args:
+            x: examples (m, d) in [0, 1]; one more decoding of each for every unit.
+            units: the indices l n + i of those wanted, int64 (u,); all if None.
+            generator: where the randomness comes from; torch's own if None.
+            seeds: instead, int64 (m,): what an example adds is a function of its own, and no
+                unit's depends on which others are wanted.
+
+        Returns:
+            (u, d), in [-1, 1]; its standard error is at most 1 / sqrt(m).
+
+        Raises:
+            ValueError: k = n, so that no unit can change, or an index is out of range.
+        """
+        size, who = self.latents * self.n, "KHotVAE"
+        if self.k == self.n:
+            refuse(who, f"k must be less than n = {self.n} for a unit to change", str(self.k))
+        units = torch.arange(size) if units is None else units
+        if bool(wrong := ((units < 0) | (units >= size)).sum()):
+            refuse(who, f"units must be in [0, {size - 1}]", f"{int(wrong)} that are not")
+        units = units.to(x.device)
+        seeds = seeds_for(who, seeds, generator, x.shape[:1], x.device)
+        first, rest = self.decoder[0], self.decoder[1:]
+        assert isinstance(first, nn.Linear)
+        # what the first layer adds for each unit: a changed code differs by two of these, or by
+        # one and the last, of no unit
+        columns = functional.pad(first.weight.T, (0, 0, 0, 1))
+        at_once = _NUMBERS // max((self.pixels, *self.arguments["decoder"])) + 1
+        examples = min(at_once, _NUMBERS // size + 1)
+        total = x.new_zeros(len(units), self.pixels)
+        for part, own in zip(x.split(examples), seeds.split(examples), strict=True):
+            z, _ = self._draw(self.encode(part), True, None, own)
+            others, sign = self._others(z, own), 1 - 2 * z.flatten(1)
+            hidden = first(z.flatten(1)).unsqueeze(1)
+            before = rest(hidden).sigmoid()
+            chunk = max(at_once // max(len(part), 1), 1)
+            for some, sums in zip(units.split(chunk), total.split(chunk), strict=True):
+                up = sign[:, some].unsqueeze(-1)
+                change = up * (columns[some] - columns[others[:, some]])
+                sums += (up * (rest(hidden + change).sigmoid() - before)).sum(0)
+        return total / len(x)
+
+    def _others(self, z: Tensor, seeds: Tensor) -> Tensor:
+        """The index of one that each unit can change places with, (m, L n); -1 if there is none."""
+        number = torch.full_like(seeds, self.latents)
+        own = seeds_of_items(seeds, number, number)  # the first ones have drawn the codes
+        u = Source(own.to(z.device)).uniforms(self.n).view(z.shape)
+        ones = z.sum(-1, keepdim=True).long()
+        zeros = self.n - ones
+        order = z.argsort(dim=-1, stable=True)  # the zeros, then the ones
+        start, count = torch.where(z > 0, 0, zeros), torch.where(z > 0, zeros, ones)
+        place = start + torch.minimum((u * count).long(), count - 1)
+        other = order.gather(-1, place.clamp(min=0))
+        other += self.n * torch.arange(self.latents, device=z.device).unsqueeze(-1)
+        return other.where(count > 0, -1).flatten(1)
+
     def _draw(
         self,
         logits: Tensor,
@@ -228,6 +327,8 @@ class KHotVAE(nn.Module):
         options = {"tau": self.tau, "generator": generator, "seeds": self._seeds(seeds)}
         if "hard" in row.options:
             options["hard"] = hard
+        if "strength" in row.options:
+            options["strength"] = self.strength
         if row.with_diagnostics is None:
             return row.function(logits, self.k, **options), None
         return row.with_diagnostics(logits, self.k, **options)

@@ -43,6 +43,7 @@ class VAEConfig:
         prior: "softmax", the papers' term, or "exact", which only estimators that draw
             from the k-subset law have (`khot.models.KHotVAE`).
         hard: train an estimator that relaxes on hard draws; they are always hard in evaluations.
+        strength: lambda of `imle`; other estimators have none.
         tau: temperature of the draws.
         last_tau: the same at the end, reached by equal factors; None: it stays.
         epochs: passes over the training data, at most.
@@ -61,6 +62,7 @@ class VAEConfig:
     estimator: str = "pi_st"
     prior: str = "softmax"
     hard: bool = False
+    strength: float = 1.0
     tau: float = 1.0
     last_tau: float | None = None
     epochs: int = 100
@@ -82,7 +84,7 @@ class VAEConfig:
         check_latents(who, self.n, self.k, self.estimator, self.prior)
         if not isinstance(self.hard, bool):
             refuse(who, "hard must be True or False", repr(self.hard))
-        for name in ("learning_rate", "tau", "last_tau"):
+        for name in ("learning_rate", "strength", "tau", "last_tau"):
             value = getattr(self, name)
             if name == "last_tau" and value is None:
                 continue
@@ -131,9 +133,10 @@ class VAEResult:
     """What was learned; all numbers are means over examples, in nats.
 
     Attributes:
-        test: on the test examples: `reconstruction` and `prior`, the two terms, and their sum,
-            which with the softmax prior is a `loss`, and with the exact prior, negated, the
-            `elbo`, at most the mean log p(x) of binary examples.
+        test: on the test examples: `reconstruction` and `prior`, the two terms; with the softmax
+            prior their sum, the `loss`; and where the codes are drawn from the k-subset law,
+            whichever prior they are trained with, the `elbo`: minus the reconstruction and the
+            exact divergence, at most the mean log p(x) of binary examples.
         validation: the same on the validation examples.
         usage: mean inclusion probability of each unit over the test examples, (L, n).
         epochs_run: how many epochs there were.
@@ -155,7 +158,7 @@ class VAEResult:
 
     @property
     def test_elbo(self) -> float | None:
-        """The ELBO on the test examples; None with the softmax prior."""
+        """The ELBO on the test examples; None where the law of the codes is not known."""
         return self.test.get("elbo")
 
 
@@ -199,7 +202,9 @@ def train_vae(
 
 
 def evaluate_vae(model: KHotVAE, x: Tensor, *, seed: int = 0) -> dict[str, float]:
-    """Return the mean `loss` or `elbo`, `reconstruction` and `prior` of the examples x.
+    """Return the mean `loss`, `elbo`, `reconstruction` and `prior` of the examples x.
+
+    Which of the first two there are depends on the model, as in `VAEResult`.
 
     With the seed of a training's config these are the numbers of its `VAEResult`.
 
@@ -219,17 +224,23 @@ def _measured(model: KHotVAE, x: Tensor, seed: int) -> dict[str, float]:
     training = model.training
     model.eval()
     dtype = work_dtype(x)
-    totals = torch.zeros(2, dtype=dtype, device=x.device)
+    totals = torch.zeros(3, dtype=dtype, device=x.device)
     with torch.no_grad():
         for index, part in enumerate(x.split(_AT_ONCE)):
             seeds = _random.row_seeds(seed, len(part), first=index * _AT_ONCE)
             reconstruction, prior, _ = model(part, seeds=seeds)
-            totals += torch.stack((reconstruction, prior)).sum(-1, dtype=dtype)
+            exact = prior
+            if model.is_exact and model.prior != "exact":
+                exact = model.divergence(model.encode(part))
+            totals += torch.stack((reconstruction, prior, exact)).sum(-1, dtype=dtype)
     model.train(training)
-    reconstruction, prior = (totals / len(x)).tolist()
-    loss = reconstruction + prior
-    total = {"elbo": -loss} if model.prior == "exact" else {"loss": loss}
-    return {**total, "reconstruction": reconstruction, "prior": prior}
+    reconstruction, prior, exact = (totals / len(x)).tolist()
+    measured = {"reconstruction": reconstruction, "prior": prior}
+    if model.is_exact:
+        measured = {"elbo": -(reconstruction + exact), **measured}
+    if model.prior != "exact":
+        measured = {"loss": reconstruction + prior, **measured}
+    return measured
 
 
 def _seeds(seed: int) -> dict[str, int]:
@@ -269,6 +280,7 @@ class _Vae(Task):
                 estimator=config.estimator,
                 prior=config.prior,
                 hard=config.hard,
+                strength=config.strength,
                 tau=config.tau,
             )
         return model.to(x.device)

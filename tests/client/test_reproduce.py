@@ -12,15 +12,25 @@ from commands import run
 
 from khot_client.errors import BadSettings
 from khot_client.job_values import JobState, Progress
-from khot_client.reproduce import drive, experiments, plans, published, report, search, settings
+from khot_client.reproduce import (
+    drive,
+    experiments,
+    plans,
+    published,
+    report,
+    search,
+    settings,
+    vae_curves,
+)
 from khot_client.reproduce.display import remaining_s
 from khot_client.reproduce.drive import Driver
 from khot_client.reproduce.ledger import Ledger, latest
 from khot_client.reproduce.runs import Run, in_groups
-from khot_client.specs import FeatureSelection
+from khot_client.specs import FeatureSelection, VaeResult
 
 TABLE3, FIGURE5 = experiments.find("table3"), experiments.find("figure5")
 KS = experiments.find("ks")
+TABLE4, LARGE, DVAE = map(experiments.find, ("table4", "table4-large", "dvae"))
 
 
 def row_of(one: Run, **more: object) -> dict[str, object]:
@@ -60,7 +70,8 @@ def test_the_settings_name_each_method_and_only_fields_of_the_job(experiment):
         assert len({one.settings for one in runs}) == len(runs) > 0
         for one in runs:
             assert one.spec.seed in choice.seeds
-            assert one.method in (one.spec.estimator, plans.REFERENCE)
+            named = one.method == plans.REFERENCE or one.method.startswith(one.spec.estimator)
+            assert named
 
 
 def test_figure5_has_a_curve_and_at_least_four_guesses():
@@ -70,6 +81,41 @@ def test_figure5_has_a_curve_and_at_least_four_guesses():
     assert len({spec.k for spec in fixed}) == 7 and {spec.penalty for spec in fixed} == {None}
     assert len({spec.initial_k for spec in learned}) == 4
     assert {(spec.k, spec.penalty) for spec in learned} == {(None, 0.01)}
+
+
+def test_table4_has_three_seeds_of_mnist_and_one_of_fashion_mnist():
+    runs = TABLE4.runs(TABLE4.choose())
+    assert Counter((r.method, r.dataset) for r in runs) == {
+        (method, dataset): seeds
+        for method in published.NAMES
+        for dataset, seeds in (("mnist", 3), ("fashion-mnist", 1))
+    }
+    assert {key[::-1] for key in published.TABLE4} == {(r.method, r.dataset) for r in runs}
+    for one in runs:
+        assert (one.spec.latents, one.spec.n, one.spec.k) == (10, 10, 5)
+        assert (one.spec.encoder, one.spec.decoder) == ((512, 256), (256, 512))
+    assert len(TABLE4.runs(TABLE4.choose(["fashion-mnist"], ["simple"], [0, 1, 2]))) == 3
+
+
+def test_the_large_table4_has_the_methods_that_the_paper_leaves_empty():
+    runs = LARGE.runs(LARGE.choose(["mnist"]))
+    assert {(r.spec.latents, r.spec.n, r.spec.k) for r in runs} == {(1, 1000, 500)}
+    empty = {r.method for r in runs if ("mnist", r.method) not in published.TABLE4_LARGE}
+    assert empty == {"softsub", "simple"} and len(runs) == 6
+
+
+def test_dvae_compares_priors_and_estimators():
+    specs = {r.method: r.spec for r in DVAE.runs(DVAE.choose())}
+    assert {(s.latents, s.n, s.batch_size) for s in specs.values()} == {(20, 20, 100)}
+    chosen = {name: (s.estimator, s.k, s.prior, s.strength) for name, s in specs.items()}
+    assert chosen == {
+        "simple_exact": ("simple", 10, "exact", None),
+        "simple": ("simple", 10, "softmax", None),
+        "imle": ("imle", 10, "softmax", None),
+        "imle_10": ("imle", 10, "softmax", 10.0),
+        "simple_1": ("simple", 1, "softmax", None),
+        "st_gumbel_softmax_1": ("st_gumbel_softmax", 1, "softmax", None),
+    }
 
 
 def test_what_a_run_is_known_by_is_the_same_in_every_process():
@@ -90,7 +136,7 @@ def test_the_search_has_one_budget_for_all_and_a_seed_of_no_table():
     )
     assert not {r.seed for r in runs} & {*TABLE3.whole.seeds}
     assert len({r.spec.epochs for r in runs}) == 1
-    with pytest.raises(BadSettings, match="search: must be of table3; got figure5"):
+    with pytest.raises(BadSettings, match="search: must be of table3, .*; got figure5"):
         FIGURE5.search(FIGURE5.choose())
 
 
@@ -141,6 +187,56 @@ def test_the_table_puts_the_papers_numbers_beside_ours(tmp_path):
     asked = "`khot reproduce table3 --datasets mnist --methods simple,pi_st --seeds 2`"
     assert asked in text and "`epochs` " in text and "khot 0.1.0, torch 2.13.0, commit abc" in text
     assert "neither the number of\nepochs nor the batch size" in text
+
+
+def vae_row(one: Run, test_loss: float, losses: list[float], **more: object) -> dict[str, str]:
+    """A row of a VAE that has so many times five epochs behind it."""
+    more |= {"test_loss": test_loss, "test_reconstruction": test_loss - 8, "test_prior": 8}
+    more |= {"every_fifth": json.dumps(losses), "epochs_run": 5 * len(losses)}
+    return {name: str(value) for name, value in row_of(one, **more).items()}
+
+
+def test_the_curve_of_a_vae_is_that_of_every_fifth_epoch():
+    job = SimpleNamespace(
+        metrics=lambda name: {name: SimpleNamespace(values=[100.0 - i for i in range(12)])}
+    )
+    terms = {"reconstruction": 80.0, "prior": 9.0, "elbo": -89.0}
+    result = VaeResult(test=terms, validation=terms | {"elbo": -90.0}, usage=None, epochs_run=12)
+    kept = vae_curves.measured(result, job)
+    assert (kept["test_loss"], kept["validation_loss"], kept["test_elbo"]) == (89.0, 90.0, -89.0)
+    assert vae_curves.curve(kept) == {5: 96.0, 10: 91.0}
+
+
+def test_curves_are_drawn_out_by_a_power_law():
+    seen = {epoch: 80 + 50 * epoch**-0.5 for epoch in range(5, 55, 5)}
+    assert vae_curves.drawn_out(seen, 500) == pytest.approx(80 + 50 * 500**-0.5, abs=0.05)
+    assert vae_curves.drawn_out(dict(list(seen.items())[:3]), 500) is None, "too few to say"
+    flat = dict.fromkeys(range(5, 55, 5), 90.0)
+    assert vae_curves.drawn_out(flat, 500) == pytest.approx(90)
+    rising = {epoch: 90.0 + epoch for epoch in range(5, 55, 5)}
+    assert vae_curves.drawn_out(rising, 500) is None, "it falls by no power"
+
+
+def test_the_table_of_vaes_has_the_papers_numbers_and_the_curves(tmp_path):
+    runs = TABLE4.runs(TABLE4.choose(["mnist"], ["pi_st", "simple"], [0, 1]))
+    rows = [vae_row(r, 90.0 + r.seed, [100.0, 95.0, 92.0, 91.0 + r.seed]) for r in runs]
+    text = report.page(TABLE4, rows, "table4", quick=False)
+    line = "| πST (`pi_st`) | 82.78 ± 0.23 | 90.50 ± 0.71 | 2 | +7.72 | no | 82.50 | 8.00 | 20 |"
+    assert line in text and "at 200 epochs?" in text
+    assert "| `simple` | 100.00 | 95.00 | 91.50 |" in text and "| method | 5 | 10 | 20 |" in text
+    TABLE4.draw(rows, TABLE4.reported, tmp_path / "table4.png")
+    assert (tmp_path / "table4.png").read_bytes()[1:4] == b"PNG"
+
+
+def test_the_order_of_the_dvaes_is_told():
+    runs = DVAE.runs(DVAE.choose())
+    losses = dict(zip((r.method for r in runs), (90, 91, 95, 94, 110, 109), strict=True))
+    rows = [vae_row(r, losses[r.method], [float(losses[r.method])] * 2) for r in runs]
+    rows[0]["test_elbo"] = "-90"
+    ten, one = DVAE.table(rows, {}).split("k = 1\n")
+    assert "The order of the figure: yes." in ten
+    assert "| SIMPLE, exact ELBO (`simple_exact`) | 90.00 | 1 | 82.00 | 8.00 | -90.00 | 10 |" in ten
+    assert "no; `simple_1` is not below `st_gumbel_softmax_1`." in one
 
 
 def equation_of(one: Run) -> dict[str, str]:
@@ -195,7 +291,7 @@ def test_what_is_written_is_read_again_and_the_rest_stays(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("table9", "experiment: must be among table3, figure5, ks; got 'table9'"),
+        ("table9", "must be among table3, figure5, ks, table4, table4-large, dvae; got 'table9'"),
         ("table3 --methods pi", "methods: must be among softsub, ncpss, simple, pi_st, pi_st2"),
         ("table3 --datasets digits", "datasets: must be among mnist, fashion-mnist; got 'digits'"),
         ("table3 --seeds some", "seeds: must be whole numbers such as 0-4 or 1,2,7; got 'some'"),
@@ -203,7 +299,7 @@ def test_what_is_written_is_read_again_and_the_rest_stays(tmp_path):
         ("table3 --write", "write: must come with --search; got it alone"),
         ("table3 --quick --search --write", "write: must be of a whole search; got it with"),
         ("table3 --search --seeds 3", "seeds: must be absent with --search"),
-        ("figure5 --search", "search: must be of table3; got figure5"),
+        ("figure5 --search", "search: must be of table3, table4, table4-large, dvae; got figure5"),
         ("table3 --field f.npz", "field: must be of ks; got it with table3"),
         ("ks --field f.npz", "f.npz: must be a file with a field; got No such file"),
         ("ks --terms 2", "terms: must come with --field; got it alone"),

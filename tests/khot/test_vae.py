@@ -11,6 +11,8 @@ from sklearn.datasets import load_digits
 from torch.nn import functional
 
 from khot import models
+from khot.models import KHotVAE
+from khot.models._inclusion import EXACT
 from khot.models.feature_selector import ESTIMATORS
 from khot.training import (
     Callbacks,
@@ -116,7 +118,8 @@ def test_every_estimator_takes_steps(estimator, hard):
     result = train_vae(config, SMALL, callbacks=recorder)
     assert [report.step for report in recorder.reports] == [8, 10, 16]
     metrics = recorder.reports[-1].metrics
-    assert set(metrics) == {
+    exact = {"validation_elbo"} if estimator in EXACT else set()
+    assert set(metrics) == exact | {
         "loss",
         "validation_loss",
         "validation_reconstruction",
@@ -124,7 +127,7 @@ def test_every_estimator_takes_steps(estimator, hard):
     }
     assert all(math.isfinite(value) for value in metrics.values())
     # 64 pixels of even chance cost 44.4
-    assert 20 < result.test_loss < 45 and result.test_elbo is None
+    assert 20 < result.test_loss < 45 and (result.test_elbo is None) == (not exact)
     solved = [sum(report.roots.iterations.values()) for report in recorder.reports]
     assert solved == [0, 32 * 3 if ESTIMATORS[estimator].with_diagnostics else 0, 0]
 
@@ -150,6 +153,28 @@ def test_with_the_exact_prior_an_elbo_is_reported():
         assert terms["elbo"] == -(terms["reconstruction"] + terms["prior"]) < 0 < terms["prior"]
     last = recorder.reports[-1].metrics
     assert last["validation_elbo"] == -last["validation_loss"]
+
+
+def test_the_elbo_is_the_same_whichever_prior_is_trained_with():
+    config = dataclasses.replace(CONFIG, estimator="simple", epochs=3)
+    result = train_vae(config, SMALL)
+    assert set(result.test) == {"loss", "elbo", "reconstruction", "prior"}
+    assert result.test["loss"] == result.test["reconstruction"] + result.test["prior"]
+    exact = KHotVAE(**{**result.model.arguments, "prior": "exact"})
+    exact.load_state_dict(result.model.state_dict())
+    terms = evaluate_vae(exact, SMALL.test, seed=config.seed)
+    assert terms["elbo"] == pytest.approx(result.test_elbo, rel=1e-6)
+    assert terms["reconstruction"] == result.test["reconstruction"]
+    assert terms["prior"] != pytest.approx(result.test["prior"], rel=1e-2)
+
+
+def test_imle_learns_at_its_strength():
+    config = dataclasses.replace(CONFIG, estimator="imle", epochs=2)
+    one, ten, other = (
+        train_vae(dataclasses.replace(config, strength=strength), SMALL).model.encoder[0].weight
+        for strength in (1.0, 10.0, 1.0)
+    )
+    assert torch.equal(one, other) and not torch.equal(one, ten)
 
 
 def test_the_result_is_that_of_the_best_epoch_and_training_ends_by_patience():
@@ -278,6 +303,7 @@ def test_examples_of_other_kinds_are_refused():
         ({"tau": "1"}, "tau must be a number; got '1'"),
         ({"last_tau": math.nan}, r"last_tau must be in \(0, 1e30\]; got nan"),
         ({"hard": 1}, "hard must be True or False; got 1"),
+        ({"strength": 0.0}, r"strength must be in \(0, 1e30\]; got 0.0"),
         ({"estimator": "magic"}, "estimator must be one of pi_st, .*; got 'magic'"),
         ({"estimator": "reinmax"}, "k must be 1 with the estimator reinmax; got 2"),
         ({"prior": "exact"}, "estimator must be one of simple, score_function for .*; got 'pi_st'"),

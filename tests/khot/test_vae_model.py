@@ -225,6 +225,103 @@ def test_samples_are_of_all_subsets_alike():
     assert bool(((counts - wanted).abs() < 5 * math.sqrt(wanted)).all())
 
 
+def changes(model: KHotVAE, unit: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean and mean square of p(with the unit) - p(without) over what each code can become."""
+    every, (vector, i) = codes(), divmod(unit, N)
+    means, squares = [], []
+    for z in every:
+        found = []
+        for other in range(N):
+            if z[vector, other] != z[vector, i]:
+                swapped = z.clone()
+                swapped[vector, [i, other]] = z[vector, [other, i]]
+                both = model.decode(torch.stack((z, swapped))).sigmoid()
+                found.append((both[0] - both[1]) * (2 * z[vector, i] - 1))
+        means.append(torch.stack(found).mean(0))
+        squares.append(torch.stack(found).square().mean(0))
+    return torch.stack(means), torch.stack(squares)
+
+
+@torch.no_grad()
+def test_the_effect_of_a_unit_is_the_mean_over_all_that_codes_can_become():
+    model, repeats = vae(estimator="simple", tau=0.7), 4000
+    x = X[:3]
+    q = log_posteriors(model, x).exp()
+    got = model.unit_effects(x.repeat(repeats, 1), seeds=khot.row_seeds(4, 3 * repeats))
+    assert got.shape == (LATENTS * N, PIXELS)
+    for unit in range(LATENTS * N):
+        mean, square = (q @ part for part in changes(model, unit))  # (3, d)
+        error = ((square - mean**2).mean(0) / (3 * repeats)).sqrt()
+        assert bool(((got[unit] - mean.mean(0)).abs() <= 5 * error + 1e-6).all())
+        assert float(error.max()) < 0.1 * float(got.abs().max()), "else nothing is tested"
+
+
+@torch.no_grad()
+def test_for_codes_of_the_prior_the_effect_is_the_difference_of_conditional_means():
+    model, m = vae(estimator="simple"), 8000
+    for parameter in model.encoder[-1].parameters():  # so that every code is as likely
+        parameter.zero_()
+    got = model.unit_effects(torch.zeros(m, PIXELS), seeds=khot.row_seeds(5, m))
+    p, inside = model.decode(codes()).sigmoid(), codes().flatten(1).bool()
+    for unit in range(LATENTS * N):
+        mean = p[inside[:, unit]].mean(0) - p[~inside[:, unit]].mean(0)
+        error = ((changes(model, unit)[1].mean(0) - mean**2) / m).sqrt()
+        assert bool(((got[unit] - mean).abs() <= 5 * error + 1e-6).all())
+
+
+@pytest.mark.parametrize(("n", "k"), [(2, 1), (3, 2), (7, 1), (7, 6)])
+def test_the_effect_on_a_decoder_that_shows_the_code_is_the_unit_less_the_others(n, k):
+    model = KHotVAE(2 * n, 2, n, k, decoder=())
+    with torch.no_grad():
+        model.decoder[0].weight.copy_(40 * torch.eye(2 * n))
+        model.decoder[0].bias.fill_(-20)
+    m = 500
+    got = model.unit_effects(torch.rand(m, 2 * n), seeds=khot.row_seeds(0, m))
+    torch.testing.assert_close(got.diagonal(), torch.ones(2 * n))
+    blocks = got.view(2, n, 2, n)
+    assert float(blocks[0, :, 1].abs().max()) < 1e-6, "the other vector is left alone"
+    torch.testing.assert_close(blocks.sum(-1), torch.zeros(2, n, 2), rtol=0, atol=1e-5)
+    if n == 2:
+        torch.testing.assert_close(blocks[0, :, 0], torch.tensor([[1.0, -1.0], [-1.0, 1.0]]))
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_the_effects_of_every_estimator_are_the_same_for_the_same_seeds(estimator, monkeypatch):
+    model = vae(estimator=estimator, k=k_of(estimator))
+    effects = model.unit_effects(X, seeds=SEEDS)
+    assert effects.shape == (LATENTS * N, PIXELS) and not effects.requires_grad
+    assert 0 < float(effects.abs().max()) < 1
+    assert torch.equal(effects, model.unit_effects(X, seeds=SEEDS))
+    some = model.unit_effects(X, units=torch.tensor([6, 1]), seeds=SEEDS)
+    torch.testing.assert_close(some, effects[[6, 1]])
+    monkeypatch.setattr("khot.models.vae._NUMBERS", 20)  # a few examples and units at a time
+    torch.testing.assert_close(model.unit_effects(X, seeds=SEEDS), effects)
+
+
+def test_a_unit_that_no_other_can_change_with_changes_alone(monkeypatch):
+    model = vae(estimator="ncpss")
+    monkeypatch.setattr(model, "_draw", lambda logits, *_: (torch.ones_like(logits), None))
+    alone = torch.ones(LATENTS * N, LATENTS * N) - torch.eye(LATENTS * N)
+    with torch.no_grad():
+        all_in = model.decode(torch.ones(1, LATENTS, N)).sigmoid()
+        wanted = all_in - model.decode(alone.view(-1, LATENTS, N)).sigmoid()
+    torch.testing.assert_close(model.unit_effects(X, seeds=SEEDS), wanted)
+
+
+@pytest.mark.parametrize(("n", "k"), [(1, 1), (4, 4)])
+def test_without_a_unit_that_can_change_there_are_no_effects(n, k):
+    model = KHotVAE(PIXELS, LATENTS, n, k)
+    must = f"k must be less than n = {n} for a unit to change; got {k}"
+    with pytest.raises(ValueError, match=f"^KHotVAE: {must}"):
+        model.unit_effects(X)
+
+
+@pytest.mark.parametrize("units", [[8], [0, -1]])
+def test_units_that_there_are_not_are_refused(units):
+    with pytest.raises(ValueError, match=r"^KHotVAE: units must be in \[0, 7\]; got "):
+        vae().unit_effects(X, units=torch.tensor(units))
+
+
 def test_an_example_has_draws_of_its_own_seed_alone():
     model = vae()
     whole, _ = model.draw(model.encode(X), seeds=SEEDS)
@@ -240,6 +337,9 @@ def test_randomness_can_come_from_a_generator(generator):
     assert torch.equal(first, model(X, generator=generator.manual_seed(0)).reconstruction)
     pictures = model.sample(3, generator=generator.manual_seed(0))
     assert torch.equal(pictures, model.sample(3, generator=generator.manual_seed(0)))
+    effects = model.unit_effects(X, generator=generator.manual_seed(0))
+    assert torch.equal(effects, model.unit_effects(X, generator=generator.manual_seed(0)))
+    assert not torch.equal(effects, model.unit_effects(X, generator=generator))
 
 
 def test_the_temperature_is_part_of_the_state():

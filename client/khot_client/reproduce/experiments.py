@@ -11,7 +11,16 @@ from pathlib import Path
 
 from khot_client.errors import BadSettings
 from khot_client.jobs import Job
-from khot_client.reproduce import figure5, ks, loss_table, plans, published, settings, vae_curves
+from khot_client.reproduce import (
+    dvae,
+    figure5,
+    ks,
+    loss_table,
+    plans,
+    published,
+    settings,
+    vae_curves,
+)
 from khot_client.reproduce.ledger import Row
 from khot_client.reproduce.plans import Choice, note
 from khot_client.reproduce.published import Reported
@@ -191,6 +200,19 @@ _ROWS = (
         draw=vae_curves.draw,
         reported=published.TABLE4_LARGE,
         unknown=published.OPEN_TABLE4,
+        searchable=True,
+    ),
+    Experiment(
+        name="dvae",
+        title="Figure 4 of the SIMPLE paper: VAEs of twenty vectors of n = 20",
+        whole=Choice(("mnist",), dvae.METHODS, (0,)),
+        quick=Choice(("digits",), dvae.METHODS, (0,)),
+        plan=plans.vaes,
+        measured=vae_curves.MEASURED,
+        measure=vae_curves.measured,
+        table=dvae.table,
+        draw=dvae.draw,
+        unknown=published.OPEN_DVAE,
         searchable=True,
     ),
 )

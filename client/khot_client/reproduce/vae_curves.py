@@ -79,7 +79,7 @@ def drawn_out(seen: Curve, epochs: int) -> float | None:
     for power in POWERS:
         basis = np.stack([np.ones_like(t), t**-power], 1)
         (a, b), *_ = np.linalg.lstsq(basis, y, rcond=None)
-        if b >= 0:
+        if b >= -1e-9 * abs(a):  # or flat, but for rounding
             fits.append((float(((basis @ (a, b) - y) ** 2).sum()), float(a + b * epochs**-power)))
     return min(fits)[1] if fits else None
 
@@ -96,9 +96,10 @@ def table(rows: Sequence[Row], reported: Mapping[tuple[str, str], Reported]) -> 
         parts.append(f"## {dataset}\n\n{markdown(header, lines)}")
         parts.append(_curves(methods, its))
     asked = (
-        f"The column with a question mark is a guess: the curve below, drawn out to {FURTHER} times\n"
-        "as many epochs by a power law through its later half. Seconds are those of a job that\n"
-        "had one of two cores, with its evaluations and checkpoints."
+        "The column with a question mark is a guess: the curve, drawn out to "
+        f"{FURTHER} times as many\n"
+        "epochs by a power law through its later half. Seconds are those of a job that had one of\n"
+        "two cores, with its evaluations and checkpoints."
     )
     return "\n\n".join([*parts, asked])
 

@@ -121,11 +121,13 @@ class VaeSpec:
     validation_share: float = 0.1
     test_share: float = 0.2
     hard: bool | None = None
+    strength: float | None = None
 
     def __post_init__(self) -> None:
         check = Checks(self)
         check.common()
         check.network()
+        check.positive("strength")
         check.whole("latents", 1, 10_000)
         check.whole("n", 2, MAX_UNITS)
         if self.latents * self.n > MAX_UNITS:
