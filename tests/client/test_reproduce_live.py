@@ -1,6 +1,7 @@
 """`khot reproduce` for real: a server of its own, Ctrl-C, and again, until every run has a row."""
 
 import csv
+import json
 import os
 import signal
 import subprocess
@@ -115,6 +116,20 @@ def test_a_server_that_was_named_is_used(server, tmp_path):
     code, out, err = run("reproduce", "figure5", *words, KHOT_ADDRESS=server)
     assert (code, err) == (0, "") and "2/2  pi_st on digits, k " in out
     assert not (tmp_path / ".state").exists()
+
+
+@pytest.mark.parametrize(("name", "method"), [("table4", "pi_st"), ("dvae", "simple_exact")])
+def test_vaes_leave_their_curves(server, tmp_path, name, method):
+    words = ("--quick", "--methods", method, "--out", str(tmp_path))
+    code, out, err = run("reproduce", name, *words, KHOT_ADDRESS=server)
+    assert (code, err) == (0, "") and f"1/1  {method} on digits, seed 0: test loss " in out
+    (row,) = csv.DictReader((tmp_path / f"{name}_quick.csv").read_text().splitlines())
+    losses = json.loads(row["every_fifth"])
+    assert len(losses) == int(row["epochs_run"]) // 5 > 0 and losses[-1] < losses[0]
+    terms = [float(row[f"test_{term}"]) for term in ("reconstruction", "prior")]
+    assert float(row["test_loss"]) == pytest.approx(sum(terms))
+    if method == "simple_exact":
+        assert float(row["test_elbo"]) == pytest.approx(-sum(terms))
 
 
 def test_the_equation_of_a_field_of_ones_own_is_found(server, tmp_path):
