@@ -153,7 +153,10 @@ def _said(outcome: Outcome) -> dict[str, Any]:
 def _checked_step(task: Task, meta: dict[str, Any], total: int) -> int:
     """Refuse the checkpoint of another training; return the step of this one's."""
     for name, wanted in _plain(task.identity).items():
-        if meta.get(name) != wanted:
+        got = meta.get(name)
+        if name == "config" and isinstance(got, dict):
+            got = _plain(task.defaults) | got
+        if got != wanted:
             must = f"resume must be a checkpoint with the {name} {wanted}"
             refuse(task.who, must, str(meta.get(name)))
     step = meta.get("step")

@@ -32,6 +32,7 @@ from khot.training._batches import Batches, shuffled
 from khot.training._selection_config import FeatureSelectionConfig
 from khot.training.data import Examples, Split
 from khot.training.loop import PROGRESS_STEPS, Stage, Task
+from khot.training.task import defaults
 
 WHO = "train_feature_selector"
 SELECTION = "selection"
@@ -85,6 +86,7 @@ class Fit(Task):
             steps_per_epoch=self.batches.per_epoch,
             patience=config.patience,
             unit=float(selector.target_scale) ** 2,
+            defaults=defaults(config),
         )
 
     def loss(self, step: int) -> tuple[Tensor, Diagnostics | None]:

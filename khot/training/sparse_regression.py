@@ -33,6 +33,7 @@ from khot.training._adam import Adam
 from khot.training._selection import means_of_others
 from khot.training.data import Examples, Split
 from khot.training.loop import PROGRESS_STEPS, Callbacks, Checkpoint, Diverged, Stage, Task, run
+from khot.training.task import defaults
 
 _WHO = "train_sparse_regression"
 
@@ -236,6 +237,7 @@ class _SparseRegression(Task):
             epochs=config.epochs,
             steps_per_epoch=config.steps_per_epoch,
             unit=float(self.regressor.target_scale) ** 2,
+            defaults=defaults(config),
         )
 
     def loss(self, step: int) -> tuple[Tensor, Diagnostics | None]:

@@ -2,13 +2,18 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from khot._solve import Diagnostics
+
+
+def defaults(config: Any) -> dict[str, Any]:
+    """Return the defaults of the fields of a dataclass."""
+    return {each.name: each.default for each in fields(config) if each.default is not MISSING}
 
 
 @dataclass
@@ -19,6 +24,8 @@ class Task(ABC):
         who: the public function, for messages.
         identity: what JSON holds, by which a checkpoint is known as this training's own; that
             of the first stage counts.
+        defaults: of its `config`: what the checkpoint of an earlier version means by a field
+            that it does not have.
         model: what is trained; all of its state is in its `state_dict`.
         optimizer: of its parameters.
         epochs: at most so many.
@@ -37,6 +44,7 @@ class Task(ABC):
     patience: int | None = None
     unit: float = 1.0
     memory: list[Any] = field(default_factory=list)
+    defaults: dict[str, Any] = field(default_factory=dict)
 
     @property
     def steps(self) -> int:

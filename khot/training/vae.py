@@ -22,6 +22,7 @@ from khot.training._adam import Adam
 from khot.training._batches import Batches
 from khot.training.data import Split
 from khot.training.loop import PROGRESS_STEPS, Callbacks, Checkpoint, Diverged, Stage, Task, run
+from khot.training.task import defaults
 
 _WHO = "train_vae"
 
@@ -263,6 +264,7 @@ class _Vae(Task):
             epochs=config.epochs,
             steps_per_epoch=self._batches.per_epoch,
             patience=config.patience,
+            defaults=defaults(config),
         )
 
     def _vae(self) -> KHotVAE:

@@ -255,6 +255,17 @@ def test_a_checkpoint_of_another_training_is_refused():
         train_vae(CONFIG, fewer, resume=resume)
 
 
+def test_a_checkpoint_of_an_earlier_version_goes_on():
+    """It knows nothing of a field that came later, and so means its default."""
+    recorder = Recorder(3)
+    assert train_vae(CONFIG, SMALL, callbacks=recorder) is None
+    resume = recorder.checkpoints[-1]
+    del resume.meta["config"]["strength"]
+    assert train_vae(CONFIG, SMALL, resume=resume).test == train_vae(CONFIG, SMALL).test
+    with pytest.raises(ValueError, match="resume must be a checkpoint with the config"):
+        train_vae(dataclasses.replace(CONFIG, strength=2.0), SMALL, resume=resume)
+
+
 def test_a_huge_learning_rate_is_divergence():
     with pytest.raises(Diverged, match="^train_vae: .* must stay finite"):
         train_vae(dataclasses.replace(CONFIG, learning_rate=1e30), SMALL)
