@@ -278,8 +278,9 @@ class KHotVAE(nn.Module):
         if self.k == self.n:
             refuse(who, f"k must be less than n = {self.n} for a unit to change", str(self.k))
         units = torch.arange(size) if units is None else units
-        if bool(wrong := ((units < 0) | (units >= size)).sum()):
-            refuse(who, f"units must be in [0, {size - 1}]", f"{int(wrong)} that are not")
+        wrong = int(((units < 0) | (units >= size)).sum())
+        if wrong:
+            refuse(who, f"units must be in [0, {size - 1}]", f"{wrong} that are not")
         units = units.to(x.device)
         seeds = seeds_for(who, seeds, generator, x.shape[:1], x.device)
         first, rest = self.decoder[0], self.decoder[1:]
@@ -299,7 +300,7 @@ class KHotVAE(nn.Module):
             for some, sums in zip(units.split(chunk), total.split(chunk), strict=True):
                 up = sign[:, some].unsqueeze(-1)
                 change = up * (columns[some] - columns[others[:, some]])
-                sums += (up * (rest(hidden + change).sigmoid() - before)).sum(0)
+                sums.add_((up * (rest(hidden + change).sigmoid() - before)).sum(0))
         return total / len(x)
 
     def _others(self, z: Tensor, seeds: Tensor) -> Tensor:

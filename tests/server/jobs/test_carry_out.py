@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
 from khot.training import Diverged, FeatureSelectionConfig, Roots
 from khot.training import Progress as Told
 from khot_server.jobs import checkpoint, tasks
+from khot_server.jobs.artifacts import Effects
 from khot_server.jobs.messages import Began, Failed, Finished, Order, Saved, Stepped, Stopped
 from khot_server.jobs.records import Point
 from khot_server.jobs.spec import FeatureSelectionSpec, SparseRegressionSpec, SpecError, VaeSpec
@@ -76,7 +78,27 @@ def test_a_vae_leaves_its_pictures(order):
     last, _ = run(replace(order, spec=spec))
     assert isinstance(last, Finished), last
     names = {file.name for file in last.artifacts}
-    assert {"reconstructions.png", "samples.png", "usage.png", "curves.png"} <= names
+    drawn = {"reconstructions.png", "samples.png", "units.png", "usage.png", "curves.png"}
+    assert drawn <= names
+
+
+def test_of_very_many_units_those_that_differ_most_are_looked_at(order, monkeypatch):
+    seen = []
+
+    def effects(**parts):
+        seen.append(Effects(**parts))
+        return seen[-1]
+
+    monkeypatch.setattr("khot_server.jobs.tasks.vae.UNITS", 5)
+    monkeypatch.setattr("khot_server.jobs.tasks.vae.Effects", effects)
+    spec = VaeSpec(dataset="digits", latents=2, n=6, k=2, epochs=1, encoder=(16,), decoder=(16,))
+    last, _ = run(replace(order, spec=spec))
+    assert isinstance(last, Finished), last
+    p = np.array(last.result.usage)
+    wanted = np.sort(np.argsort(-(p * (1 - p)))[:5])
+    assert seen[0].units == tuple((i // 6, i % 6) for i in wanted.tolist())
+    assert seen[0].changes.shape == (5, 64)
+    assert "units.png" in {file.name for file in last.artifacts}
 
 
 REGRESSION = SparseRegressionSpec(dataset="kuramoto-sivashinsky", k=3, intercept=False, steps=40)

@@ -14,13 +14,23 @@ from pathlib import Path
 
 from khot_server.jobs.artifacts.files import Contents, publish
 from khot_server.jobs.artifacts.history import History
-from khot_server.jobs.artifacts.made import Data, Examples, Made, Predicted
+from khot_server.jobs.artifacts.made import Data, Effects, Examples, Made, Predicted
 from khot_server.jobs.artifacts.provenance import Provenance, provenance
 from khot_server.jobs.artifacts.report import report
 from khot_server.jobs.artifacts.result_json import result_json
 from khot_server.jobs.records import Artifact
 
-__all__ = ["Data", "Examples", "History", "Made", "Predicted", "Provenance", "provenance", "write"]
+__all__ = [
+    "Data",
+    "Effects",
+    "Examples",
+    "History",
+    "Made",
+    "Predicted",
+    "Provenance",
+    "provenance",
+    "write",
+]
 
 
 def write(directory: Path, made: Made) -> tuple[Artifact, ...]:

@@ -42,6 +42,19 @@ class Data:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Effects:
+    """What single units of a VAE's code do to what is decoded.
+
+    Attributes:
+        units: vector and number of each.
+        changes: with the unit less without it, a row in [-1, 1] for each.
+    """
+
+    units: tuple[tuple[int, int], ...]
+    changes: Floats
+
+
+@dataclass(frozen=True, kw_only=True)
 class Examples:
     """What a VAE makes of examples, all in rows of [0, 1].
 
@@ -49,11 +62,13 @@ class Examples:
         originals: of the test rows.
         reconstructions: of those, one for each.
         samples: from the prior.
+        effects: of units, on codes of test rows.
     """
 
     originals: Floats
     reconstructions: Floats
     samples: Floats
+    effects: Effects
 
 
 @dataclass(frozen=True, kw_only=True)

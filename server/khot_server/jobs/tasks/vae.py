@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from khot import models
 from khot.training import Callbacks, Checkpoint, UnlabelledSplit, VAEConfig, VAEResult, train_vae
-from khot_server.jobs.artifacts import Data, Examples, History, Made
+from khot_server.jobs.artifacts import Data, Effects, Examples, History, Made
 from khot_server.jobs.messages import Order
 from khot_server.jobs.results import VaeResult
 from khot_server.jobs.spec import VaeSpec
@@ -19,6 +19,8 @@ from khot_server.jobs.tasks.reporter import Course
 
 SHOWN = 20  # test examples
 SAMPLES = 60
+# What the effects of units are measured with: test rows, and units, if there are more.
+ROWS, UNITS = 128, 1000
 
 
 class VaeTask:
@@ -78,14 +80,24 @@ class VaeTask:
         """Some test rows, what becomes of them, and samples: the same for the same seed."""
         shown = self._split.test[:SHOWN]
         generator = torch.Generator(shown.device).manual_seed(self._config.seed)
-
-        def array(values: torch.Tensor) -> NDArray[Any]:
-            made: NDArray[Any] = values.detach().cpu().numpy()
-            return made
-
         with torch.no_grad():
             return Examples(
-                originals=array(shown),
-                reconstructions=array(learned.model.reconstruct(shown, generator=generator)),
-                samples=array(learned.model.sample(SAMPLES, generator=generator)),
+                originals=_array(shown),
+                reconstructions=_array(learned.model.reconstruct(shown, generator=generator)),
+                samples=_array(learned.model.sample(SAMPLES, generator=generator)),
+                effects=self._effects(learned, generator),
             )
+
+    def _effects(self, learned: VAEResult, generator: torch.Generator) -> Effects:
+        """Those of all units or, of very many, of those that differ most between test rows."""
+        n, p = learned.model.n, learned.usage.flatten()
+        units = (p * (1 - p)).argsort(descending=True, stable=True)[:UNITS].sort().values
+        rows = self._split.test[:ROWS]
+        changes = learned.model.unit_effects(rows, units=units, generator=generator)
+        places = tuple((unit // n, unit % n) for unit in units.tolist())
+        return Effects(units=places, changes=_array(changes))
+
+
+def _array(values: torch.Tensor) -> NDArray[Any]:
+    made: NDArray[Any] = values.detach().cpu().numpy()
+    return made

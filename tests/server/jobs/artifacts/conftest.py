@@ -7,7 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from khot_server.jobs.artifacts import Data, Examples, History, Made, Predicted, provenance
+from khot_server.jobs.artifacts import (
+    Data,
+    Effects,
+    Examples,
+    History,
+    Made,
+    Predicted,
+    provenance,
+)
 from khot_server.jobs.records import Point
 from khot_server.jobs.results import FeatureSelectionResult, SparseRegressionResult, VaeResult
 from khot_server.jobs.spec import FeatureSelectionSpec, SparseRegressionSpec, VaeSpec
@@ -126,7 +134,15 @@ def vae() -> Made:
         ),
         history=History(points("vae", names=("loss", "reconstruction", "prior"))),
         data=Data(name="digits", names=("pixel",) * 64, feature_shape=(8, 8)),
-        examples=Examples(originals=rows[0], reconstructions=rows[1], samples=rows[2]),
+        examples=Examples(
+            originals=rows[0],
+            reconstructions=rows[1],
+            samples=rows[2],
+            effects=Effects(
+                units=tuple((vector, unit) for vector in range(4) for unit in range(6)),
+                changes=random.uniform(-0.3, 0.3, size=(24, 64)),
+            ),
+        ),
     )
 
 

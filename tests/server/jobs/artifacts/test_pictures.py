@@ -28,9 +28,9 @@ def runs(line):
 NAMES = {
     "pixels": ["inclusion.png", "curves.png"],
     "table": ["columns.png", "curves.png"],
-    "vae": ["reconstructions.png", "samples.png", "usage.png", "curves.png"],
+    "vae": ["reconstructions.png", "samples.png", "units.png", "usage.png", "curves.png"],
     "regression": ["coefficients.png", "columns.png", "predictions.png", "curves.png"],
-    "vae_of_table": ["reconstructions.png", "samples.png", "usage.png", "curves.png"],
+    "vae_of_table": ["reconstructions.png", "samples.png", "units.png", "usage.png", "curves.png"],
 }
 
 

@@ -12,7 +12,7 @@ from khot_server.jobs import artifacts
 EVERYTHING = {
     "pixels": {"curves.png", "inclusion.png"},
     "table": {"curves.png", "columns.png"},
-    "vae": {"curves.png", "reconstructions.png", "samples.png", "usage.png"},
+    "vae": {"curves.png", "reconstructions.png", "samples.png", "units.png", "usage.png"},
 }
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from khot_server.jobs.artifacts.made import Made
-from khot_server.jobs.artifacts.pictures import curves, regression, selection, vae
+from khot_server.jobs.artifacts.pictures import curves, regression, selection, units, vae
 from khot_server.jobs.artifacts.pictures.drawing import styled
 from khot_server.jobs.results import FeatureSelectionResult, SparseRegressionResult, VaeResult
 
@@ -95,6 +95,12 @@ def _of_vae(made: Made, result: VaeResult) -> Iterator[Wanted]:
             "samples.png",
             lambda: vae.samples(examples.samples, shape),
             "What codes drawn from the prior are decoded to.",
+        )
+        yield (
+            "units.png",
+            lambda: units.units(examples.effects, result.usage_shape, shape),
+            "What single units draw: how what is decoded changes, on average over test rows, when "
+            "a unit is one in place of another of its vector. Red: more; blue: less.",
         )
     yield (
         "usage.png",
