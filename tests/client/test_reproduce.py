@@ -107,12 +107,12 @@ def test_the_large_table4_has_the_methods_that_the_paper_leaves_empty():
 def test_dvae_compares_priors_and_estimators():
     specs = {r.method: r.spec for r in DVAE.runs(DVAE.choose())}
     assert {(s.latents, s.n, s.batch_size) for s in specs.values()} == {(20, 20, 100)}
-    chosen = {name: (s.estimator, s.k, s.prior, s.strength) for name, s in specs.items()}
+    chosen = {name: (s.estimator, s.k, s.prior, s.noise) for name, s in specs.items()}
     assert chosen == {
         "simple_exact": ("simple", 10, "exact", None),
         "simple": ("simple", 10, "softmax", None),
         "imle": ("imle", 10, "softmax", None),
-        "imle_10": ("imle", 10, "softmax", 10.0),
+        "imle_gumbel": ("imle", 10, "softmax", "gumbel"),
         "simple_1": ("simple", 1, "softmax", None),
         "st_gumbel_softmax_1": ("st_gumbel_softmax", 1, "softmax", None),
     }
@@ -130,7 +130,7 @@ def test_what_a_run_is_known_by_is_the_same_in_every_process():
 
 def test_the_search_has_one_budget_for_all_and_a_seed_of_no_table():
     runs = TABLE3.search(TABLE3.choose())
-    grid = settings.load("table3").searched()
+    grid = settings.load("table3").searched("pi_st")
     assert Counter((r.method, r.dataset) for r in runs) == dict.fromkeys(
         ((m, d) for m in published.NAMES for d in ("mnist", "fashion-mnist")), len(grid)
     )
@@ -272,6 +272,22 @@ def test_the_best_of_a_search_is_what_is_pasted():
     assert best.values == {name: getattr(runs[2].spec, name) for name in known.grid}
     (block,) = search.blocks("table3", [best])
     assert block in search.page("table3", rows, known)
+
+
+def test_a_method_may_have_a_grid_of_its_own_beside_that_of_all():
+    known = settings.load("dvae")
+    runs = DVAE.search(DVAE.choose())
+    tried = Counter(r.method for r in runs)
+    assert tried["imle"] == tried["imle_gumbel"] == 3 * tried["simple"]
+    assert {r.spec.strength for r in runs if r.method == "imle"} == {1.0, 10.0, 100.0}
+    assert {r.spec.strength for r in runs if r.method == "simple"} == {None}
+    rows = [row_of(r, validation_loss=100 + i) for i, r in enumerate(runs)]
+    found = {one.method: one.values for one in search.best(rows, known)}
+    assert found["imle"] == {"learning_rate": 5e-4, "strength": 1.0}
+    assert found["simple"] == {"learning_rate": 5e-4}
+    page = search.page("dvae", rows, known)
+    assert "for each method; of `imle` also `strength`; of `imle_gumbel` also `strength`." in page
+    assert "| mnist | simple | 0.0005 |  | " in page
 
 
 def test_what_is_written_is_read_again_and_the_rest_stays(tmp_path):
