@@ -121,12 +121,37 @@ static int64_t NAME(begin)(const REAL *restrict x, int64_t n, double *restrict a
     return units;
 }
 
-/* y (rows, n), the sum of k softmaxes. tau is a column with a stride, 0 for one entry that
- * serves all rows. Returns how many rows were refused, as above or because k is greater than
- * their number of units or tau not finite and above 0; -1 if there is no memory. */
+#include "sequential_softmax_topk_lanes.h"
+
+/* The forward of rows of few units. */
+static int64_t NAME(forward_few)(const REAL *x, int64_t k, const double *tau, int64_t tau_stride,
+                                 REAL *y, int64_t rows, int64_t n, int32_t threads) {
+    int64_t refused = 0, starved = 0;
+#pragma omp parallel num_threads(threads) reduction(+ : refused, starved) \
+    if (threads > 1 && rows > LANES && rows * n * k > KHOT_PARALLEL_ELEMENTS)
+    {
+        NAME(Group) group = NAME(new_group)(n, 1, 1);
+        starved += !group.alpha;
+#pragma omp for schedule(static)
+        for (int64_t row = 0; row < rows; row += LANES)
+            if (group.alpha)
+                refused += NAME(forward_lanes)(&group, x + row * n, k, tau + row * tau_stride,
+                                               tau_stride, y ? y + row * n : NULL,
+                                               rows - row < LANES ? rows - row : LANES, n);
+        free(group.alpha);
+    }
+    return starved ? -1 : refused;
+}
+
+/* y (rows, n), the sum of k softmaxes; null if values are only to be looked at. tau is a column
+ * with a stride, 0 for one entry that serves all rows. Returns how many rows were refused, as above
+ * or because k is greater than their number of units or tau not finite and above 0; -1 if there is
+ * no memory. */
 KHOT_EXPORT int64_t NAME(khot_sequential_softmax_topk_forward)(
     const REAL *x, int64_t k, const double *tau, int64_t tau_stride, REAL *y, int64_t rows,
     int64_t n, int32_t threads) {
+    if (n <= FEW_UNITS)
+        return NAME(forward_few)(x, k, tau, tau_stride, y, rows, n, threads);
     int64_t refused = 0, starved = 0;
 #pragma omp parallel num_threads(threads) reduction(+ : refused, starved) \
     if (threads > 1 && rows > 1 && rows * n * k > KHOT_PARALLEL_ELEMENTS)
@@ -143,6 +168,7 @@ KHOT_EXPORT int64_t NAME(khot_sequential_softmax_topk_forward)(
                 refused++;
                 continue;
             }
+            if (!y) continue;
             memset(sum, 0, (size_t)n * sizeof *sum);
             for (int64_t j = 0; j < k; j++) {
                 const Round round = NAME(choose)(alpha, f, n, inv_tau);
@@ -194,17 +220,41 @@ static void NAME(pull_back)(const REAL *g, const REAL *x, int64_t k, double inv_
     if (grad_tau) *grad_tau = -moment * inv_tau;
 }
 
+/* The backward of rows of few units. */
+static int64_t NAME(backward_few)(const REAL *g, const REAL *x, int64_t k, const double *tau,
+                                  int64_t tau_stride, REAL *grad_x, double *grad_tau, int64_t rows,
+                                  int64_t n, int32_t threads) {
+    int64_t starved = 0;
+#pragma omp parallel num_threads(threads) reduction(+ : starved) \
+    if (threads > 1 && rows > LANES && rows * n * k > KHOT_PARALLEL_ELEMENTS)
+    {
+        NAME(Group) group = NAME(new_group)(n, k, grad_tau ? k : 1);
+        starved += !group.alpha;
+#pragma omp for schedule(static)
+        for (int64_t row = 0; row < rows; row += LANES)
+            if (group.alpha)
+                NAME(pull_back_lanes)(&group, g + row * n, x + row * n, k, tau + row * tau_stride,
+                                      tau_stride, grad_x + row * n,
+                                      grad_tau ? grad_tau + row : NULL,
+                                      rows - row < LANES ? rows - row : LANES, n);
+        free(group.alpha);
+    }
+    return starved ? -1 : 0;
+}
+
 /* The cotangents of x and, unless null, of tau, for the cotangent g of y. Returns -1 if there is
  * no memory. */
 KHOT_EXPORT int64_t NAME(khot_sequential_softmax_topk_backward)(
     const REAL *g, const REAL *x, int64_t k, const double *tau, int64_t tau_stride, REAL *grad_x,
     double *grad_tau, int64_t rows, int64_t n, int32_t threads) {
     int64_t starved = 0;
-    if (k == 0) {
+    if (k == 0 || rows == 0) {
         memset(grad_x, 0, (size_t)(rows * n) * sizeof *grad_x);
         for (int64_t row = 0; grad_tau && row < rows; row++) grad_tau[row] = 0;
         return 0;
     }
+    if (n <= FEW_UNITS)
+        return NAME(backward_few)(g, x, k, tau, tau_stride, grad_x, grad_tau, rows, n, threads);
     const int64_t rounds = k * n <= MOST_KEPT ? k : (int64_t)ceil(sqrt((double)k));
     const int64_t segments = (k + rounds - 1) / rounds, alphas = grad_tau ? rounds : 1;
     const size_t doubles = (size_t)n * (size_t)(alphas + segments + 1);

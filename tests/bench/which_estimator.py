@@ -26,7 +26,10 @@ HEADER = (
     "plain step",
     "memory",
 )
-VAES = {"small": "table4", "large": "table4-large"}
+VAES = {
+    "table4": "Small, ten vectors with k = 5 of n = 10:",
+    "table4-large": "Large, one vector with k = 500 of n = 1000:",
+}
 LIMITS = ("sees", "network", "least test loss", "test accuracy", "after epoch", "train loss then")
 
 
@@ -60,20 +63,24 @@ def table() -> str:
 
 def vaes() -> str:
     """Losses of Table 4's VAEs beside the published ones, and seconds an epoch, in Markdown."""
-    header, cells = ["estimator"], defaultdict(list)
-    for size, experiment in VAES.items():
-        steps = {row["method"]: row for row in rows("table4_steps") if row["vae"] == size}
-        test, losses = _tests(experiment), published_losses(experiment)
-        for dataset in dict.fromkeys(dataset for dataset, _ in test):
-            header += [f"{size}, {dataset}", "published"]
-            for name in steps:
-                theirs = losses.get((dataset, name))
-                cells[name] += [_mean(test[dataset, name], 3, 2), f"{theirs:.2f}" if theirs else ""]
-        header += [f"{size}: epoch s", "plain / ours", "ours / dense"]
-        for name, row in steps.items():
-            ratios = (f"{float(row[key]):.2f}" for key in ("plain / khot", "khot / dense"))
-            cells[name] += [f"{float(row['khot epoch s']):.1f}", *ratios]
-    return _markdown(header, [[f"`{name}`", *line] for name, line in cells.items()])
+    return "\n\n".join(f"{VAES[name]}\n\n{_vaes(name)}" for name in VAES)
+
+
+def _vaes(experiment: str) -> str:
+    size = "large" if experiment.endswith("large") else "small"
+    steps = [row for row in rows("table4_steps") if row["vae"] == size]
+    test, reported = _tests(experiment), experiments.find(experiment).reported
+    datasets = tuple(dict.fromkeys(dataset for dataset, _ in test))
+    header = ["estimator", *(name for one in datasets for name in (one, "published"))]
+    lines = []
+    for row in steps:
+        name, cells = row["method"], []
+        for dataset in datasets:
+            theirs = reported.get((dataset, name))
+            cells += [_mean(test[dataset, name], 3, 2), f"{theirs.mean:.2f}" if theirs else ""]
+        ratios = (f"{float(row[key]):.2f}" for key in ("plain / khot", "khot / dense"))
+        lines.append([f"`{name}`", *cells, f"{float(row['khot epoch s']):.1f}", *ratios])
+    return _markdown([*header, "seconds an epoch", "plain", "of dense"], lines)
 
 
 def _tests(experiment: str) -> dict[tuple[str, str], list[float]]:
@@ -88,11 +95,6 @@ def _mean(values: Sequence[float], usual: int, digits: int) -> str:
     """Their mean, and their number where it is another than the usual."""
     more = "" if len(values) == usual else f" ({len(values)})"
     return f"{statistics.fmean(values):.{digits}f}{more}"
-
-
-def published_losses(experiment: str) -> dict[tuple[str, str], float]:
-    """What the paper reports, by data set and method."""
-    return {cell: one.mean for cell, one in experiments.find(experiment).reported.items()}
 
 
 def limits() -> str:
