@@ -9,12 +9,12 @@ from torch import Tensor
 from khot._native.library import INT32, INT64, POINTER, Kernel, accepts, threads
 from khot._native.memory import Number, address, column, readable, summed
 
-__all__ = ["accepts", "backward", "forward"]
+__all__ = ["accepts", "backward", "forward", "takes"]
 
 _forward = Kernel(
     "khot_sequential_softmax_topk_forward",
     *(POINTER, INT64, POINTER, INT64),  # x, k, tau and its stride
-    POINTER,  # y
+    POINTER,  # y or null
     *(INT64, INT64, INT32),  # rows, n, threads
     restype=INT64,
 )
@@ -35,11 +35,20 @@ def forward(x: Tensor, k: int, tau: Number) -> Tensor | None:
     """
     scores = readable(x)
     y = torch.empty_like(scores)
+    return y.to(x.dtype) if _takes(scores, k, tau, y) else None
+
+
+def takes(x: Tensor, k: int, tau: Number) -> bool:
+    """Whether `forward` would not refuse the values of any row."""
+    return _takes(readable(x), k, tau, None)
+
+
+def _takes(scores: Tensor, k: int, tau: Number, y: Tensor | None) -> bool:
     refused = _forward[scores.dtype](
-        scores.data_ptr(), k, *column(tau), y.data_ptr(), *x.shape, threads()
+        scores.data_ptr(), k, *column(tau), address(y), *scores.shape, threads()
     )
     _refuse_starvation(refused)
-    return None if refused else y.to(x.dtype)
+    return not refused
 
 
 def backward(

@@ -172,8 +172,8 @@ def perturbed(rows: Rows) -> Tensor:
     """
     x, least = rows.logits.detach(), torch.finfo(rows.logits.dtype).min
     below = x - x.amax(-1, keepdim=True).clamp(min=least)
-    below = torch.where(x > -torch.inf, below.clamp(min=least), x)  # a difference may overflow
-    noisy = gumbels(rows.source, x.shape[-1], x.dtype) + below
+    below.clamp_(min=least).masked_fill_(x == -torch.inf, -torch.inf)  # a difference may overflow
+    noisy = gumbels(rows.source, x.shape[-1], x.dtype).add_(below)
     return straight_through(noisy, rows.logits)
 
 

@@ -8,9 +8,8 @@ draw, so E[z] is not pi, and the gradient is biased even where the loss is linea
 import torch
 from torch import Tensor
 
-from khot._rows import even
 from khot.estimators._common import Draws, Number, prepared, straight_through
-from khot.relaxations.renorm_sigmoid_topk import renorm_sigmoid_topk
+from khot.relaxations.renorm_sigmoid_topk import relax
 from khot.sampling.iterated_poisson import iterated_poisson
 
 
@@ -71,7 +70,5 @@ def ncpss(
     """
     drawn = Draws(num_samples=num_samples, dim=dim, generator=generator, seeds=seeds)
     rows = prepared("ncpss", logits, k, tau, **drawn)
-    rows.refuse_values()
-    n = rows.logits.shape[-1]
-    pi = renorm_sigmoid_topk(even(rows.logits, -torch.inf), rows.k, tau=rows.tau)[:, :n]
+    pi = relax(rows.who, rows.logits, rows.k, rows.tau, -1)
     return rows.shaped(straight_through(rows.draw(iterated_poisson, pi), pi))

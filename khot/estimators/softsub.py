@@ -9,16 +9,9 @@ import torch
 from torch import Tensor
 
 from khot._checks import check_flag, refuse
-from khot._rows import even
-from khot.estimators._common import (
-    Draws,
-    Number,
-    largest,
-    perturbed,
-    prepared,
-    straight_through,
-)
-from khot.relaxations.sequential_softmax_topk import sequential_softmax_topk
+from khot._rows import refuse_spread
+from khot.estimators._common import Draws, Number, largest, perturbed, prepared
+from khot.relaxations.sequential_softmax_topk import relax
 
 
 def softsub(
@@ -85,7 +78,7 @@ def softsub(
     if isinstance(given, Tensor):
         refuse("softsub", "k must be one whole number", "Tensor", TypeError)
     rows = prepared("softsub", logits, k, tau, **drawn)
-    rows.refuse_values()
+    refuse_spread(rows.who, rows.logits)
     x = perturbed(rows)
-    p = sequential_softmax_topk(even(x, -torch.inf), int(k), tau=rows.tau)[..., : x.shape[-1]]
-    return rows.shaped(straight_through(largest(x, rows), p) if hard else p)
+    z = largest(x, rows) if hard else None
+    return rows.shaped(relax(rows.who, x, int(k), rows.tau, -1, instead=z))

@@ -329,7 +329,8 @@ class KHotVAE(nn.Module):
         seeds: Tensor | None,
     ) -> tuple[Tensor, Diagnostics | None]:
         row = self._row
-        options = {"tau": self.tau, "generator": generator, "seeds": self._seeds(seeds)}
+        options: dict[str, Any] = {"tau": self.tau, "generator": generator}
+        options["seeds"] = self._seeds(seeds)
         if "hard" in row.options:
             options["hard"] = hard
         if "strength" in row.options:

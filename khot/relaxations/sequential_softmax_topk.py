@@ -34,12 +34,19 @@ from khot._checks import refuse
 from khot._native import sequential_softmax_topk as native
 from khot._native.library import native_info
 from khot._plain import differentiated, plain_apply, plain_arguments, refused, save, saved
-from khot._rows import count_units, even, flattened, folded, kept, steady, unflattened
+from khot._rows import (
+    as_rows,
+    count_units,
+    even,
+    flattened,
+    folded,
+    kept,
+    steady,
+    unflattened,
+)
 from khot._scores import rounded, scaled, softmax
 
 Number = float | Tensor
-
-_WHO = "sequential_softmax_topk"
 
 
 def sequential_softmax_topk(
@@ -89,25 +96,43 @@ def sequential_softmax_topk(
         Xie and Ermon (2019), Reparameterizable Subset Sampling via Continuous Relaxations,
         Algorithm 2; Plötz and Roth (2018), Neural Nearest Neighbors Networks.
     """
-    steps = _whole(k)
-    if given := plain_arguments(_WHO, x, k, tau, dim):
+    return relax("sequential_softmax_topk", x, k, tau, dim)
+
+
+def relax(
+    who: str, x: Tensor, k: int, tau: Number, dim: int, *, instead: Tensor | None = None
+) -> Tensor:
+    """The map, for the public function `who`, which the messages name.
+
+    Given `instead`, of x's shape, that is returned with the map's gradient (straight through). A
+    plain call then does not compute the map, but refuses what it refuses.
+    """
+    steps = _whole(who, k)
+    if given := plain_arguments(who, x, k, tau, dim):
         rows, _, tau = given
-        if differentiated(rows, tau):
-            return unflattened(_plain(rows, tau, steps), x, dim)
-        return unflattened(_value(rows, tau, steps), x, dim)
-    rows, column, tau = flattened(_WHO, x, k, tau, dim)
-    n = count_units(_WHO, rows, column, tau)
+        value = instead if instead is None else as_rows(instead, dim)[0]
+        function = _plain if differentiated(rows, tau) else _value
+        return unflattened(function(rows, tau, steps, who, value), x, dim)
+    rows, column, tau = flattened(who, x, k, tau, dim)
+    n = count_units(who, rows, column, tau)
     p = rounded(kept(_sum(rows, tau, steps), n), x)
+    if instead is not None:
+        return instead + unflattened(p - p.detach(), x, dim)
     if rows.is_cpu and native_info().in_use:
         # the same bits as of a plain call
         p = _found(rows.detach(), tau.detach(), steps) + (p - p.detach())
     return unflattened(p, x, dim)
 
 
-def _value(rows: Tensor, tau: Number, k: int) -> Tensor:
-    """The map on its kernel; k is in range as far as no row needs to be looked at."""
-    p = native.forward(rows, k, tau) if k >= 0 else None
-    return refused(_WHO, rows, float(k), tau) if p is None else p
+def _value(rows: Tensor, tau: Number, k: int, who: str, instead: Tensor | None) -> Tensor:
+    """The map on its kernel, or `instead`."""
+    p = None
+    if 0 <= k <= rows.shape[-1] or len(rows) == 0:  # the kernel would cut a k of more than 64 bits
+        if instead is None:
+            p = native.forward(rows, k, tau)
+        elif native.takes(rows, k, tau):
+            p = instead
+    return refused(who, rows, float(k), tau) if p is None else p
 
 
 def _sum(rows: Tensor, tau: Tensor, k: int) -> Tensor:
@@ -127,11 +152,13 @@ def _sum(rows: Tensor, tau: Tensor, k: int) -> Tensor:
 
 
 class _Plain(torch.autograd.Function):
-    """(x, tau) -> p on the kernel alone, as `_plain.py` has it."""
+    """(x, tau) -> p on the kernel alone, as `_plain.py` has it; or another value instead."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, tau: Number, k: int) -> Tensor:
-        p = _value(x, tau, k)
+    def forward(
+        ctx: Any, x: Tensor, tau: Number, k: int, who: str, instead: Tensor | None
+    ) -> Tensor:
+        p = _value(x, tau, k, who, instead)
         ctx.k = k
         save(ctx, float(k), tau, x)
         return p
@@ -141,7 +168,7 @@ class _Plain(torch.autograd.Function):
         x, _, tau = saved(ctx, 1)
         needs_tau = ctx.needs_input_grad[1]
         if not torch.is_grad_enabled() and native.accepts(g):
-            return *native.backward(g, x, ctx.k, tau, needs_tau=needs_tau), None
+            return *native.backward(g, x, ctx.k, tau, needs_tau=needs_tau), None, None, None
         twice = torch.is_grad_enabled()
         with torch.enable_grad():
             if not twice:  # what is saved is then watched by nobody
@@ -150,7 +177,7 @@ class _Plain(torch.autograd.Function):
             p = rounded(_sum(x, _checks.column_of(tau, x), ctx.k), x)
             wanted = [x, tau] if needs_tau else [x]
             grad_x, *grad_tau = torch.autograd.grad(p, wanted, g, create_graph=twice)
-        return grad_x, grad_tau[0] if needs_tau else None, None
+        return grad_x, grad_tau[0] if needs_tau else None, None, None, None
 
 
 _plain = plain_apply(_Plain)
@@ -175,12 +202,12 @@ def _(info: Any, in_dims: tuple[int | None, ...], *given: Any) -> tuple[Any, int
     return _found(x, tau, given[2]).unflatten(0, (info.batch_size, -1)), 0
 
 
-def _whole(k: object) -> int:
+def _whole(who: str, k: object) -> int:
     must = "k must be one whole number"
     if isinstance(k, bool) or not isinstance(k, (int, float)):
-        refuse(_WHO, must, type(k).__name__, TypeError)
+        refuse(who, must, type(k).__name__, TypeError)
     if isinstance(k, float) and not k.is_integer():
-        refuse(_WHO, must, str(k))
+        refuse(who, must, str(k))
     return int(k)
 
 

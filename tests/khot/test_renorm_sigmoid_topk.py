@@ -1,11 +1,18 @@
 """Renormalised sigmoids: the formula, where it loses digits, and what it lacks."""
 
+import importlib
 from decimal import Decimal, localcontext
 
 import pytest
 import torch
 
 import khot
+
+renorm = importlib.import_module("khot.relaxations.renorm_sigmoid_topk")
+pytestmark = pytest.mark.usefixtures("path")
+needs_kernels = pytest.mark.skipif(
+    not khot.native_info().in_use, reason=f"needs the C kernels: {khot.native_info().reason}"
+)
 
 
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -157,3 +164,73 @@ def test_cuda_agrees_with_the_cpu():
     x = normal(16, 784)
     there = khot.renorm_sigmoid_topk(x.cuda(), 50)
     assert torch.allclose(there.cpu(), khot.renorm_sigmoid_topk(x, 50), atol=1e-12)
+
+
+# kernels
+
+
+@pytest.fixture
+def other_threads():
+    """Let the kernels have another number of threads, until the end of the test."""
+    yield khot.set_kernel_threads
+    khot.set_kernel_threads(None)
+
+
+def some_rows(n: int) -> tuple[torch.Tensor, ...]:
+    """x, k, tau, g: rows on both sides of 0, far from it, spread out and tied, most with a mask."""
+    x = normal(40, n) * torch.logspace(-2, 4, 40, dtype=torch.float64).unsqueeze(-1)
+    x[10:14] = normal(4, n, seed=1) + torch.tensor([[-30.0], [30.0], [-1e4], [1e4]])
+    x[14] = x[14].sign()
+    x[::3, ::4] = -torch.inf
+    units = (x > -torch.inf).sum(-1).double()
+    k = torch.linspace(0, 1, 40, dtype=torch.float64) * units
+    k[15:20] = torch.tensor([0.0, 1e-6, 1.0, float(units[18]) - 1e-6, float(units[19])])
+    k = k.clamp(min=0).minimum(units)
+    return x, k, torch.linspace(0.5, 2, 40, dtype=torch.float64), normal(40, n, seed=2)
+
+
+def found(x, k, tau, g):
+    """pi, and the cotangents of x, k and tau."""
+    given = [value.clone().requires_grad_() for value in (x, k, tau)]
+    pi = khot.renorm_sigmoid_topk(given[0], given[1], tau=given[2])
+    return pi.detach(), *torch.autograd.grad(pi, given, g)
+
+
+@needs_kernels
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("n", [1, 9, 501])
+def test_kernels_agree_with_torch_operations(monkeypatch, path, dtype, n):
+    if path == "torch":
+        return
+    x, k, tau, g = (value.to(dtype) if value.ndim == 2 else value for value in some_rows(n))
+    kernel = found(x, k, tau, g)
+    monkeypatch.setattr("khot._native.library._library.object", None)
+    tolerance = 16 * torch.finfo(dtype).eps
+    for got, wanted in zip(kernel, found(x.double(), k, tau, g.double()), strict=True):
+        scale = wanted.abs().amax(-1, keepdim=True).clamp(min=1e-3)
+        assert torch.allclose(got / scale, wanted / scale, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("tau", [1e-310, 1e-39, 1e-25, 1e25, 1e39, 1e300])
+def test_wild_temperatures_in_single_precision_are_those_in_double(tau):
+    x = torch.tensor([[3e38, 1.0, 1e-38, 0.0, -1e-38, -2.0, -torch.inf]])
+    in_double = khot.renorm_sigmoid_topk(x.double(), 2.5, tau=tau)
+    assert torch.allclose(khot.renorm_sigmoid_topk(x, 2.5, tau=tau), in_double.float())
+
+
+@needs_kernels
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("n", [10, 70_000])
+def test_neither_threads_nor_the_batch_change_a_bit(other_threads, path, dtype, n):
+    if path == "torch":
+        return
+    rows = [0, 7, 12, 14] if n > 1000 else range(40)  # fewer rows: threads share each of them
+    given = [value.to(dtype)[rows] if value.ndim == 2 else value[rows] for value in some_rows(n)]
+    other_threads(1)
+    whole = found(*given)
+    for threads in (3, 8):
+        other_threads(threads)
+        assert all(map(torch.equal, found(*given), whole))
+    for b in range(0, len(rows), 3):
+        alone = found(*(value[b : b + 1] for value in given))
+        assert all(map(torch.equal, alone, (part[b : b + 1] for part in whole)))

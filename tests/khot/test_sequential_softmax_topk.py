@@ -170,6 +170,13 @@ def test_k_is_one_whole_number(k, error, got):
         khot.sequential_softmax_topk(normal(4), k)
 
 
+def test_a_k_of_more_than_64_bits_is_not_cut():
+    with pytest.raises(
+        ValueError, match=r"k must be in \[0, n\].*; got k = 1.84467e\+19 for n = 4"
+    ):
+        khot.sequential_softmax_topk(normal(4), 2**64 + 2)
+
+
 @pytest.mark.gpu
 def test_cuda_agrees_with_the_cpu():
     x = normal(16, 50)
@@ -184,8 +191,8 @@ def on_torch(k):
 
 @pytest.mark.parametrize(
     ("shape", "k"),
-    [((4, 50), 7), ((3, 784), 50), ((2, 9), 9), ((2, 1), 1), ((1, 70_000), 61)],
-    ids=["few", "pixels", "all", "one", "rounds that are made twice"],
+    [((4, 50), 7), ((3, 784), 50), ((19, 32), 5), ((2, 9), 9), ((2, 1), 1), ((1, 70_000), 61)],
+    ids=["few", "pixels", "side by side", "all", "one", "rounds that are made twice"],
 )
 @pytest.mark.parametrize("tau", [1.0, 0.2])
 def test_kernels_agree_with_torch_operations(shape, k, tau):
@@ -201,3 +208,58 @@ def test_kernels_agree_with_torch_operations(shape, k, tau):
     for kernel, torch_operations in zip(*found, strict=True):
         scale = float(torch_operations.abs().max()) or 1.0
         assert torch.allclose(kernel / scale, torch_operations / scale, rtol=0, atol=1e-10)
+
+
+needs_kernels = pytest.mark.skipif(
+    not khot.native_info().in_use, reason=f"needs the C kernels: {khot.native_info().reason}"
+)
+
+
+def found(x, k, tau, g):
+    """p, and the cotangents of x and tau."""
+    given = x.clone().requires_grad_(), tau.clone().requires_grad_()
+    p = khot.sequential_softmax_topk(given[0], k, tau=given[1])
+    return p.detach(), *torch.autograd.grad(p, given, g)
+
+
+def some_rows(n: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """x, tau and g: mild and wild rows, ties, some with masks."""
+    x = normal(29, n) * torch.logspace(-2, 4, 29, dtype=torch.float64).unsqueeze(-1)
+    x[3] = x[3].sign()
+    x[4] = 0
+    x[::3, ::4] = -torch.inf
+    return x, torch.logspace(-1, 1, 29, dtype=torch.float64), normal(29, n, seed=1)
+
+
+@needs_kernels
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("k", [1, 5])
+def test_rows_side_by_side_are_as_longer_ones_with_a_mask(dtype, k):
+    """Which are done one by one."""
+    x, tau, g = some_rows(10)
+    longer = torch.nn.functional.pad(x, (0, 70), value=-torch.inf)
+    p, grad_x, grad_tau = found(longer, k, tau, torch.nn.functional.pad(g, (0, 70)))
+    wanted = p[:, :10], grad_x[:, :10], grad_tau
+    tolerance = {torch.float64: 1e-12, torch.float32: 2e-5}[dtype]
+    for got, want in zip(found(x.to(dtype), k, tau, g.to(dtype)), wanted, strict=True):
+        scale = want.abs().amax(-1, keepdim=True).clamp(min=1e-6)
+        assert torch.allclose(got / scale, want / scale, rtol=0, atol=tolerance)
+
+
+@needs_kernels
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("n", [10, 40])
+def test_neither_threads_nor_the_batch_change_a_bit(dtype, n):
+    x, tau, g = (value.to(dtype) if value.ndim == 2 else value for value in some_rows(n))
+    x, tau, g = (value.repeat(30, *(1,) * (value.ndim - 1)) for value in (x, tau, g))
+    try:
+        khot.set_kernel_threads(1)
+        whole = found(x, 5, tau, g)
+        khot.set_kernel_threads(3)
+        assert all(map(torch.equal, found(x, 5, tau, g), whole))
+    finally:
+        khot.set_kernel_threads(None)
+    for b in range(11):  # in another lane, with other rows beside it or none
+        for rows in (slice(b, b + 7), slice(b, b + 1)):
+            part = found(x[rows], 5, tau[rows], g[rows])
+            assert all(map(torch.equal, part, (column[rows] for column in whole)))

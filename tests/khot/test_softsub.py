@@ -82,3 +82,21 @@ def test_entries_may_exceed_1():
 def test_k_must_be_one_number():
     with pytest.raises(TypeError, match="^softsub: k must be one whole number; got Tensor"):
         khot.softsub(torch.zeros(2, 3), torch.tensor([1, 2]))
+
+
+@pytest.mark.parametrize(
+    ("logits", "k", "tau", "message"),
+    [
+        ([1.0, torch.nan, 0.0], 1, 1.0, "logits must hold finite numbers or -inf; got NaN"),
+        ([1.0, -torch.inf, 0.0], 3, 1.0, "k must be in .*; got k = 3 for n = 2"),
+        ([1.0, 2.0, 0.0], 1, -1.0, "tau must be finite and above 0; got -1"),
+        ([1e308, -1e308, 0.0], 1, 1.0, "logits must have differences within float64; got another"),
+    ],
+)
+@pytest.mark.parametrize("units", [3, 90])
+def test_hard_samples_refuse_what_relaxed_ones_do(logits, k, tau, message, units):
+    x = torch.tensor([[0.0, 0.0, 0.0], logits], dtype=torch.float64)
+    x = torch.nn.functional.pad(x, (0, units - 3), value=-torch.inf)
+    for hard in (False, True):
+        with pytest.raises(ValueError, match=f"^softsub: {message}"):
+            khot.softsub(x, k, tau=tau, hard=hard)

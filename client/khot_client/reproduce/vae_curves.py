@@ -91,8 +91,10 @@ def table(rows: Sequence[Row], reported: Mapping[tuple[str, str], Reported]) -> 
         methods = in_order(its)
         lines = [_line(method, its, reported.get((dataset, method))) for method in methods]
         further = FURTHER * max(int(row["epochs_run"]) for row in its)
-        header = ("method", "published", "ours", "seeds", "difference", "at or below")
-        header += ("reconstruction", "prior", "epochs", f"at {further} epochs?", "seconds an epoch")
+        header = (
+            *("method", "published", "ours", "seeds", "difference", "at or below"),
+            *("reconstruction", "prior", "epochs", f"at {further} epochs?", "seconds an epoch"),
+        )
         parts.append(f"## {dataset}\n\n{markdown(header, lines)}")
         parts += _plainly(dataset, methods, its, reported, further)
         parts.append(_curves(methods, its))
