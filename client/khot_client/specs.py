@@ -96,6 +96,7 @@ class Vae:
         decoder: widths of its hidden layers.
         hard: train on hard codes by an estimator that relaxes, with the gradients of relaxed ones.
         strength: lambda of the estimator imle.
+        noise: of the estimator imle, sum_of_gamma or gumbel.
     """
 
     kind: ClassVar[str] = "vae"
@@ -120,6 +121,7 @@ class Vae:
     test_share: float | None = None
     hard: bool | None = None
     strength: float | None = None
+    noise: str | None = None
 
     def __repr__(self) -> str:
         return _given(self)

@@ -35,6 +35,7 @@ from khot._random import Source, row_seeds, seeds_for, seeds_of_items
 from khot._solve import Diagnostics
 from khot.distributions import KSubset
 from khot.estimators import with_losses
+from khot.estimators._perturb import NOISES
 from khot.models._inclusion import EXACT, KNOWN
 from khot.models.feature_selector import ESTIMATORS, check_estimator
 from khot.sampling import gumbel_topk
@@ -83,6 +84,7 @@ class KHotVAE(nn.Module):
             relaxes; the paper's Gumbel-sigma_k is `gumbel_sigmoid` like this.
         strength: lambda of `imle`, how far its second draw is taken along the gradient of the loss
             that is minimised, which shrinks with the batch where that is a mean.
+        noise: of `imle`, "sum_of_gamma" or "gumbel".
         tau: temperature of the draws.
 
     Attributes:
@@ -106,19 +108,21 @@ class KHotVAE(nn.Module):
         prior: str = "softmax",
         hard: bool = False,
         strength: float = 1.0,
+        noise: str = "sum_of_gamma",
         tau: float = 1.0,
     ) -> None:
         super().__init__()
         check_latents("KHotVAE", n, k, estimator, prior)
+        check_choice("KHotVAE", "noise", noise, NOISES)
         self.arguments: dict[str, Any] = {
             **{"pixels": pixels, "latents": latents, "n": n, "k": k},
             **{"encoder": tuple(encoder), "decoder": tuple(decoder)},
             **{"estimator": estimator, "prior": prior, "hard": hard},
-            **{"strength": strength, "tau": tau},
+            **{"strength": strength, "noise": noise, "tau": tau},
         }
         self.pixels, self.latents, self.n, self.k = pixels, latents, n, k
         self.estimator, self.prior, self.tau = estimator, prior, tau
-        self.hard, self.strength = hard, strength
+        self.hard, self.strength, self.noise = hard, strength, noise
         self._row = ESTIMATORS[estimator]
         self.encoder = _network(pixels, *encoder, latents * n)
         self.decoder = _network(latents * n, *decoder, pixels)
@@ -330,6 +334,8 @@ class KHotVAE(nn.Module):
             options["hard"] = hard
         if "strength" in row.options:
             options["strength"] = self.strength
+        if "noise" in row.options:
+            options["noise"] = self.noise
         if row.with_diagnostics is None:
             return row.function(logits, self.k, **options), None
         return row.with_diagnostics(logits, self.k, **options)

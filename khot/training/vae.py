@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from khot import _random
-from khot._checks import refuse, work_dtype
+from khot._checks import check_choice, refuse, work_dtype
 from khot._solve import Diagnostics
+from khot.estimators._perturb import NOISES
 from khot.models.vae import KHotVAE, check_latents
 from khot.training._adam import Adam
 from khot.training._batches import Batches
@@ -45,6 +46,7 @@ class VAEConfig:
             from the k-subset law have (`khot.models.KHotVAE`).
         hard: train an estimator that relaxes on hard draws; they are always hard in evaluations.
         strength: lambda of `imle`; other estimators have none.
+        noise: of `imle`, "sum_of_gamma" or "gumbel"; other estimators have no choice.
         tau: temperature of the draws.
         last_tau: the same at the end, reached by equal factors; None: it stays.
         epochs: passes over the training data, at most.
@@ -64,6 +66,7 @@ class VAEConfig:
     prior: str = "softmax"
     hard: bool = False
     strength: float = 1.0
+    noise: str = "sum_of_gamma"
     tau: float = 1.0
     last_tau: float | None = None
     epochs: int = 100
@@ -83,6 +86,7 @@ class VAEConfig:
             if not isinstance(value, tuple) or not all(map(_is_positive_integer, value)):
                 refuse(who, f"{name} must be a tuple of integers of at least 1", repr(value))
         check_latents(who, self.n, self.k, self.estimator, self.prior)
+        check_choice(who, "noise", self.noise, NOISES)
         if not isinstance(self.hard, bool):
             refuse(who, "hard must be True or False", repr(self.hard))
         for name in ("learning_rate", "strength", "tau", "last_tau"):
@@ -283,6 +287,7 @@ class _Vae(Task):
                 prior=config.prior,
                 hard=config.hard,
                 strength=config.strength,
+                noise=config.noise,
                 tau=config.tau,
             )
         return model.to(x.device)

@@ -76,7 +76,7 @@ def main() -> None:
 
 def measure_pictures(dataset: str) -> list[dict[str, object]]:
     torch.set_num_threads(1)
-    return list(measure(dataset, pictures(dataset), Length(15, 25, 60, 100)))
+    return list(measure(dataset, pictures(dataset), Length(15, 25, 30, 100)))
 
 
 def measure(dataset: str, data: Data, length: Length) -> Iterator[dict[str, object]]:

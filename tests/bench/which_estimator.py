@@ -2,9 +2,10 @@
 
     python tests/bench/which_estimator.py
 
-Losses are of `khot reproduce table3`, the equation of `khot reproduce ks`, times and memory of
-`bench_estimator_steps.py` and `bench_table3_steps.py`, what there is to be had of
-`bench_table3_limits.py`: all in tests/bench/results, where each says how it was made.
+Losses are of `khot reproduce table3`, `table4` and `table4-large`, the equation of `khot reproduce
+ks`, times and memory of `bench_estimator_steps.py`, `bench_table3_steps.py` and
+`bench_table4_steps.py`, what there is to be had of `bench_table3_limits.py`: all in
+tests/bench/results, where each says how it was made.
 """
 
 import csv
@@ -12,6 +13,8 @@ import statistics
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+
+from khot_client.reproduce import experiments
 
 RESULTS = Path(__file__).parent / "results"
 HEADER = (
@@ -23,6 +26,7 @@ HEADER = (
     "plain step",
     "memory",
 )
+VAES = {"small": "table4", "large": "table4-large"}
 LIMITS = ("sees", "network", "least test loss", "test accuracy", "after epoch", "train loss then")
 
 
@@ -54,6 +58,43 @@ def table() -> str:
     return _markdown(HEADER, lines)
 
 
+def vaes() -> str:
+    """Losses of Table 4's VAEs beside the published ones, and seconds an epoch, in Markdown."""
+    header, cells = ["estimator"], defaultdict(list)
+    for size, experiment in VAES.items():
+        steps = {row["method"]: row for row in rows("table4_steps") if row["vae"] == size}
+        test, losses = _tests(experiment), published_losses(experiment)
+        for dataset in dict.fromkeys(dataset for dataset, _ in test):
+            header += [f"{size}, {dataset}", "published"]
+            for name in steps:
+                theirs = losses.get((dataset, name))
+                cells[name] += [_mean(test[dataset, name], 3, 2), f"{theirs:.2f}" if theirs else ""]
+        header += [f"{size}: epoch s", "plain / ours", "ours / dense"]
+        for name, row in steps.items():
+            ratios = (f"{float(row[key]):.2f}" for key in ("plain / khot", "khot / dense"))
+            cells[name] += [f"{float(row['khot epoch s']):.1f}", *ratios]
+    return _markdown(header, [[f"`{name}`", *line] for name, line in cells.items()])
+
+
+def _tests(experiment: str) -> dict[tuple[str, str], list[float]]:
+    """Test losses by data set and method."""
+    found = defaultdict(list)
+    for row in rows(experiment):
+        found[row["dataset"], row["method"]].append(float(row["test_loss"]))
+    return found
+
+
+def _mean(values: Sequence[float], usual: int, digits: int) -> str:
+    """Their mean, and their number where it is another than the usual."""
+    more = "" if len(values) == usual else f" ({len(values)})"
+    return f"{statistics.fmean(values):.{digits}f}{more}"
+
+
+def published_losses(experiment: str) -> dict[tuple[str, str], float]:
+    """What the paper reports, by data set and method."""
+    return {cell: one.mean for cell, one in experiments.find(experiment).reported.items()}
+
+
 def limits() -> str:
     """What there is to be had on Fashion-MNIST, in Markdown."""
     told = [row for row in rows("table3_limits") if row["data set"] == "fashion-mnist"]
@@ -67,13 +108,7 @@ def _markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 def _losses() -> dict[tuple[str, str], str]:
     """Mean test losses by data set and method, with the number of seeds where it is not five."""
-    by_cell = defaultdict(list)
-    for row in rows("table3"):
-        by_cell[row["dataset"], row["method"]].append(float(row["test_loss"]))
-    return {
-        cell: f"{statistics.fmean(values):.4f}" + ("" if len(values) == 5 else f" ({len(values)})")
-        for cell, values in by_cell.items()
-    }
+    return {cell: _mean(values, 5, 4) for cell, values in _tests("table3").items()}
 
 
 def _equations() -> dict[str, str]:
@@ -84,4 +119,4 @@ def _equations() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    print(table(), limits(), sep="\n\n")
+    print(table(), vaes(), limits(), sep="\n\n")

@@ -168,13 +168,15 @@ def test_the_elbo_is_the_same_whichever_prior_is_trained_with():
     assert terms["prior"] != pytest.approx(result.test["prior"], rel=1e-2)
 
 
-def test_imle_learns_at_its_strength():
+def test_imle_learns_at_its_strength_by_its_noise():
     config = dataclasses.replace(CONFIG, estimator="imle", epochs=2)
-    one, ten, other = (
-        train_vae(dataclasses.replace(config, strength=strength), SMALL).model.encoder[0].weight
-        for strength in (1.0, 10.0, 1.0)
+    changes = ({}, {"strength": 10.0}, {"noise": "gumbel"}, {"strength": 1.0})
+    one, ten, gumbel, other = (
+        train_vae(dataclasses.replace(config, **change), SMALL).model.encoder[0].weight
+        for change in changes
     )
-    assert torch.equal(one, other) and not torch.equal(one, ten)
+    assert torch.equal(one, other)
+    assert not torch.equal(one, ten) and not torch.equal(one, gumbel)
 
 
 def test_the_result_is_that_of_the_best_epoch_and_training_ends_by_patience():
@@ -315,6 +317,7 @@ def test_examples_of_other_kinds_are_refused():
         ({"last_tau": math.nan}, r"last_tau must be in \(0, 1e30\]; got nan"),
         ({"hard": 1}, "hard must be True or False; got 1"),
         ({"strength": 0.0}, r"strength must be in \(0, 1e30\]; got 0.0"),
+        ({"noise": "white"}, "noise must be one of sum_of_gamma, gumbel; got 'white'"),
         ({"estimator": "magic"}, "estimator must be one of pi_st, .*; got 'magic'"),
         ({"estimator": "reinmax"}, "k must be 1 with the estimator reinmax; got 2"),
         ({"prior": "exact"}, "estimator must be one of simple, score_function for .*; got 'pi_st'"),

@@ -36,6 +36,7 @@ CHOICES = {
     "objective": ("classification", "regression"),
     "missing": ("refuse", "impute"),
     "prior": ("softmax", "exact"),
+    "noise": ("sum_of_gamma", "gumbel"),
 }
 _SHORT = ("k", "n")
 _SAID: dict[tuple[type, str], str] = {

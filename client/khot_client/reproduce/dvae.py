@@ -18,15 +18,15 @@ from khot_client.reproduce.vae_curves import in_nats, mean
 
 # What the figure shows, from the least loss to the greatest; rows of one line may be in any order.
 ORDER = {
-    10: (("simple_exact", "simple"), ("imle", "imle_10")),
+    10: (("simple_exact", "simple"), ("imle", "imle_gumbel")),
     1: (("simple_1",), ("st_gumbel_softmax_1",)),
 }
 METHODS = tuple(name for groups in ORDER.values() for group in groups for name in group)
 NAMES = {
     "simple_exact": "SIMPLE, exact ELBO",
     "simple": "SIMPLE, softmax KL",
-    "imle": "I-MLE, lambda = 1, softmax KL",
-    "imle_10": "I-MLE, lambda = 10, softmax KL",
+    "imle": "I-MLE, sum-of-gamma noise, softmax KL",
+    "imle_gumbel": "I-MLE, Gumbel noise, softmax KL",
     "simple_1": "SIMPLE",
     "st_gumbel_softmax_1": "ST Gumbel-softmax",
 }

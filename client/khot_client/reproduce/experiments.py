@@ -108,7 +108,7 @@ class Experiment:
             Run(run.method, replace(run.spec, **tried), note(tried, known.grid))
             for run in self.plan(replace(choice, seeds=(0,)), known)
             if run.method != plans.REFERENCE
-            for tried in known.searched(type(run.spec))
+            for tried in known.searched(run.method, type(run.spec))
         ]
 
 

@@ -104,4 +104,6 @@ k = 1, Adam, a batch of 100, 100 epochs, and that the learning rate (0.001 or 0.
 I-MLE and the temperature of its noise were searched for each method. It does not name what was
 found, nor by which rows it was chosen, nor whether pixels are made binary, nor the temperature of
 straight-through Gumbel-softmax, nor which divergence the losses of I-MLE have. Ours: grey pixels, a
-temperature of 1, and the divergence of softmax, as in I-MLE's own code."""
+temperature of 1, and the divergence of softmax, as in I-MLE's own code. The learning rate of each
+method, and lambda, were chosen among a few on validation rows; lambda multiplies the gradient of
+the mean loss of a batch."""

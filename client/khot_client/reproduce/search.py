@@ -45,16 +45,23 @@ def blocks(experiment: str, found: Sequence[Best]) -> list[str]:
 def page(experiment: str, rows: Sequence[Row], known: Settings) -> str:
     """The best of each, all that was tried, and what to paste."""
     found = best(rows, known)
+    budget = "the same grid, epochs and seed for each method"
+    for method, names in known.own_grids.items():
+        budget += f"; of `{method}` also {', '.join(f'`{name}`' for name in names)}"
     header = ("data set", "method", *known.grid, "validation loss", "of")
     lines = [
-        (b.dataset, b.method, *b.values.values(), f"{b.validation_loss:.4f}", b.tried)
+        (
+            *(b.dataset, b.method),
+            *(b.values.get(name, "") for name in known.grid),
+            *(f"{b.validation_loss:.4f}", b.tried),
+        )
         for b in found
     ]
     everything = [
         (
             row["dataset"],
             row["method"],
-            *(json.loads(row["settings"])[name] for name in known.grid),
+            *(json.loads(row["settings"]).get(name, "") for name in known.grid),
             f"{number(row, 'validation_loss'):.4f}",
         )
         for row in latest(rows, ("seed", *known.grid))
@@ -64,8 +71,8 @@ def page(experiment: str, rows: Sequence[Row], known: Settings) -> str:
             [
                 f"# Settings for {experiment}, selected by validation loss",
                 f"Made by `khot reproduce {experiment} --search` of "
-                f"[{experiment}_search.csv]({experiment}_search.csv): the same grid, epochs and "
-                "seed for each method. No test row was looked at.",
+                f"[{experiment}_search.csv]({experiment}_search.csv): {budget}. No test row was "
+                "looked at.",
                 markdown(header, lines),
                 "For `settings.toml` (`--search --write` writes it there):",
                 "```toml\n" + "\n\n".join(blocks(experiment, found)) + "\n```",

@@ -39,14 +39,15 @@ class Settings:
             found |= self.table.get("quick", {})
         return _checked(found, kind)
 
-    def searched(self, kind: type[Spec] = FeatureSelection) -> list[dict[str, Any]]:
-        """What to try of each method in place of its own settings, one dict a run.
+    def searched(self, method: str, kind: type[Spec] = FeatureSelection) -> list[dict[str, Any]]:
+        """What to try of a method in place of its own settings, one dict a run.
 
         Raises:
             BadSettings: there is nothing to try, or no field of a spec.
         """
         search = dict(self.table.get("search", {}))
-        grid = {name: values for name, values in search.pop("grid", {}).items() if values}
+        everyone, own = search.pop("grid", {}), search.pop("methods", {}).get(method, {})
+        grid = {name: values for name, values in (everyone | own).items() if values}
         if not grid:
             raise BadSettings(f"{PATH}: search.grid must have a value to try; got none")
         return [
@@ -56,8 +57,16 @@ class Settings:
 
     @property
     def grid(self) -> tuple[str, ...]:
-        """The names of what is searched."""
-        return tuple(self.table.get("search", {}).get("grid", {}))
+        """The names of what is searched, of all methods or of some."""
+        search = self.table.get("search", {})
+        grids = (search.get("grid", {}), *search.get("methods", {}).values())
+        return tuple(dict.fromkeys(name for grid in grids for name in grid))
+
+    @property
+    def own_grids(self) -> Mapping[str, tuple[str, ...]]:
+        """What is searched of some methods alone, by their names."""
+        methods = self.table.get("search", {}).get("methods", {})
+        return {method: tuple(grid) for method, grid in methods.items()}
 
 
 def load(experiment: str, path: Path = PATH) -> Settings:

@@ -94,6 +94,7 @@ def table(rows: Sequence[Row], reported: Mapping[tuple[str, str], Reported]) -> 
         header = ("method", "published", "ours", "seeds", "difference", "at or below")
         header += ("reconstruction", "prior", "epochs", f"at {further} epochs?", "seconds an epoch")
         parts.append(f"## {dataset}\n\n{markdown(header, lines)}")
+        parts += _plainly(dataset, methods, its, reported, further)
         parts.append(_curves(methods, its))
     asked = (
         "The column with a question mark is a guess: the curve, drawn out to "
@@ -124,6 +125,43 @@ def _line(method: str, rows: Sequence[Row], theirs: Reported | None) -> tuple[st
         "" if guess is None else f"{guess:.1f}",
         f"{each:.1f}",
     )
+
+
+def _plainly(
+    dataset: str,
+    methods: Sequence[str],
+    rows: Sequence[Row],
+    reported: Mapping[tuple[str, str], Reported],
+    further: int,
+) -> list[str]:
+    """In words: what is above the published numbers, and whether it may stay so."""
+    above, guesses = [], {}
+    for method in methods:
+        theirs = reported.get((dataset, method))
+        if theirs is None:
+            continue
+        ours = spread(rows, method, "test_loss")
+        assert ours is not None
+        if ours.mean > theirs.mean:
+            above.append(method)
+            its = [row for row in rows if row["method"] == method]
+            guesses[method] = (drawn_out(mean(its), further), theirs.mean)
+    if not above:
+        return []
+    reached = [name for name, (guess, theirs) in guesses.items() if guess and guess <= theirs]
+    stay = [name for name, (guess, theirs) in guesses.items() if guess and guess > theirs]
+    said = [f"Above the published number: {_listed(above)}."]
+    if reached:
+        said.append(
+            f"After {further} epochs the drawn-out curve is at or below it: {_listed(reached)}."
+        )
+    if stay:
+        said.append(f"After {further} epochs it is above it still: {_listed(stay)}.")
+    return [" ".join(said)]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 TERMS = ("reconstruction", "prior")

@@ -18,6 +18,12 @@ class MissingValues(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     MISSING_VALUES_REFUSE: _ClassVar[MissingValues]
     MISSING_VALUES_IMPUTE: _ClassVar[MissingValues]
 
+class Noise(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    NOISE_UNSPECIFIED: _ClassVar[Noise]
+    NOISE_SUM_OF_GAMMA: _ClassVar[Noise]
+    NOISE_GUMBEL: _ClassVar[Noise]
+
 class Prior(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     PRIOR_UNSPECIFIED: _ClassVar[Prior]
@@ -29,6 +35,9 @@ OBJECTIVE_REGRESSION: Objective
 MISSING_VALUES_UNSPECIFIED: MissingValues
 MISSING_VALUES_REFUSE: MissingValues
 MISSING_VALUES_IMPUTE: MissingValues
+NOISE_UNSPECIFIED: Noise
+NOISE_SUM_OF_GAMMA: Noise
+NOISE_GUMBEL: Noise
 PRIOR_UNSPECIFIED: Prior
 PRIOR_SOFTMAX: Prior
 PRIOR_EXACT: Prior
@@ -106,7 +115,7 @@ class Layers(_message.Message):
     def __init__(self, widths: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Vae(_message.Message):
-    __slots__ = ("dataset", "latents", "n", "k", "epochs", "seed", "estimator", "prior", "encoder", "decoder", "batch_size", "learning_rate", "tau", "last_tau", "patience", "split_seed", "validation_share", "test_share", "hard", "strength")
+    __slots__ = ("dataset", "latents", "n", "k", "epochs", "seed", "estimator", "prior", "encoder", "decoder", "batch_size", "learning_rate", "tau", "last_tau", "patience", "split_seed", "validation_share", "test_share", "hard", "strength", "noise")
     DATASET_FIELD_NUMBER: _ClassVar[int]
     LATENTS_FIELD_NUMBER: _ClassVar[int]
     N_FIELD_NUMBER: _ClassVar[int]
@@ -127,6 +136,7 @@ class Vae(_message.Message):
     TEST_SHARE_FIELD_NUMBER: _ClassVar[int]
     HARD_FIELD_NUMBER: _ClassVar[int]
     STRENGTH_FIELD_NUMBER: _ClassVar[int]
+    NOISE_FIELD_NUMBER: _ClassVar[int]
     dataset: str
     latents: int
     n: int
@@ -147,7 +157,8 @@ class Vae(_message.Message):
     test_share: float
     hard: bool
     strength: float
-    def __init__(self, dataset: _Optional[str] = ..., latents: _Optional[int] = ..., n: _Optional[int] = ..., k: _Optional[int] = ..., epochs: _Optional[int] = ..., seed: _Optional[int] = ..., estimator: _Optional[str] = ..., prior: _Optional[_Union[Prior, str]] = ..., encoder: _Optional[_Union[Layers, _Mapping]] = ..., decoder: _Optional[_Union[Layers, _Mapping]] = ..., batch_size: _Optional[int] = ..., learning_rate: _Optional[float] = ..., tau: _Optional[float] = ..., last_tau: _Optional[float] = ..., patience: _Optional[int] = ..., split_seed: _Optional[int] = ..., validation_share: _Optional[float] = ..., test_share: _Optional[float] = ..., hard: bool = ..., strength: _Optional[float] = ...) -> None: ...
+    noise: Noise
+    def __init__(self, dataset: _Optional[str] = ..., latents: _Optional[int] = ..., n: _Optional[int] = ..., k: _Optional[int] = ..., epochs: _Optional[int] = ..., seed: _Optional[int] = ..., estimator: _Optional[str] = ..., prior: _Optional[_Union[Prior, str]] = ..., encoder: _Optional[_Union[Layers, _Mapping]] = ..., decoder: _Optional[_Union[Layers, _Mapping]] = ..., batch_size: _Optional[int] = ..., learning_rate: _Optional[float] = ..., tau: _Optional[float] = ..., last_tau: _Optional[float] = ..., patience: _Optional[int] = ..., split_seed: _Optional[int] = ..., validation_share: _Optional[float] = ..., test_share: _Optional[float] = ..., hard: bool = ..., strength: _Optional[float] = ..., noise: _Optional[_Union[Noise, str]] = ...) -> None: ...
 
 class SparseRegression(_message.Message):
     __slots__ = ("dataset", "k", "seed", "estimator", "target", "ignore", "missing", "intercept", "steps", "num_samples", "learning_rate", "tau", "last_tau", "ridge", "split_seed", "validation_share", "test_share", "references")

@@ -122,12 +122,14 @@ class VaeSpec:
     test_share: float = 0.2
     hard: bool | None = None
     strength: float | None = None
+    noise: str | None = None
 
     def __post_init__(self) -> None:
         check = Checks(self)
         check.common()
         check.network()
         check.positive("strength")
+        check.one_of("noise", "sum_of_gamma", "gumbel")
         check.whole("latents", 1, 10_000)
         check.whole("n", 2, MAX_UNITS)
         if self.latents * self.n > MAX_UNITS:
