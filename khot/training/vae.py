@@ -71,7 +71,7 @@ class VAEConfig:
     last_tau: float | None = None
     epochs: int = 100
     batch_size: int = 128
-    learning_rate: float = 1e-4
+    learning_rate: float = 1e-3
     patience: int | None = None
     seed: int = 0
 
