@@ -97,6 +97,7 @@ class Vae:
         hard: train on hard codes by an estimator that relaxes, with the gradients of relaxed ones.
         strength: lambda of the estimator imle.
         noise: of the estimator imle, sum_of_gamma or gumbel.
+        bound: tell also the `subset_elbo` of an estimator that has no `elbo`.
     """
 
     kind: ClassVar[str] = "vae"
@@ -122,6 +123,7 @@ class Vae:
     hard: bool | None = None
     strength: float | None = None
     noise: str | None = None
+    bound: bool | None = None
 
     def __repr__(self) -> str:
         return _given(self)
@@ -228,7 +230,8 @@ class VaeResult(Shown):
 
     Attributes:
         test: means over held-out examples: `reconstruction`, `prior`, their sum `loss` with the
-            softmax prior, and `elbo` where the estimator draws by the k-subset law.
+            softmax prior, and `elbo` where the estimator draws by the k-subset law; with
+            `bound`, `subset_elbo` where it does not.
         validation: the same on the examples by which the model was chosen.
         usage: mean probability of every unit to be one, (latents, n).
         epochs_run: which early stopping may have made fewer.

@@ -34,7 +34,7 @@ from khot._checks import check_choice, refuse, work_dtype
 from khot._random import Source, row_seeds, seeds_for, seeds_of_items
 from khot._solve import Diagnostics
 from khot.distributions import KSubset
-from khot.estimators import with_losses
+from khot.estimators import simple, with_losses
 from khot.estimators._perturb import NOISES
 from khot.models._inclusion import EXACT, KNOWN
 from khot.models.feature_selector import ESTIMATORS, check_estimator
@@ -148,7 +148,7 @@ class KHotVAE(nn.Module):
         logits = self.encode(x)
         z, solved = self.draw(logits, generator=generator, seeds=seeds)
         y = self.decode(z.detach() if self._row.needs_loss else z)
-        costs = functional.binary_cross_entropy_with_logits(y, x, reduction="none").sum(-1)
+        costs = self._cost(y, x)
         if self._row.needs_loss and z.requires_grad:
             costs = _with_losses_of_all(z, costs)
         return Terms(costs, self.prior_term(logits), solved)
@@ -201,6 +201,21 @@ class KHotVAE(nn.Module):
         law = KSubset(logits / self.tau, self.k, validate_args=False)
         kl: Tensor = law.kl_to_uniform()
         return kl.sum(-1)
+
+    @torch.no_grad()
+    def subset_elbo(
+        self, x: Tensor, *, generator: torch.Generator | None = None, seeds: Tensor | None = None
+    ) -> Tensor:
+        """Return a bound of each example, (m,), that any two models can be compared by.
+
+        Whatever law Q its codes have, log p(x) >= E_Q log p(x | z) - KL(Q || prior) for an x of
+        zeros and ones. Here Q is the k-subset law of the encoder's logits / tau, also where
+        the estimator draws by another, and the expectation is that of one draw. Where the
+        estimator draws by that law (`is_exact`) it is the model's own ELBO.
+        """
+        logits = self.encode(x)
+        z = simple(logits, self.k, tau=self.tau, generator=generator, seeds=self._seeds(seeds))
+        return -(self._cost(self.decode(z), x) + self.divergence(logits))
 
     @torch.no_grad()
     def reconstruct(
@@ -340,6 +355,11 @@ class KHotVAE(nn.Module):
         if row.with_diagnostics is None:
             return row.function(logits, self.k, **options), None
         return row.with_diagnostics(logits, self.k, **options)
+
+    @staticmethod
+    def _cost(y: Tensor, x: Tensor) -> Tensor:
+        """-log p(x | z) (m,), of the pixel logits y that z is decoded to."""
+        return functional.binary_cross_entropy_with_logits(y, x, reduction="none").sum(-1)
 
     def _seeds(self, seeds: Tensor | None) -> Tensor | None:
         """A seed for each vector, (m, L), made of those of the examples."""

@@ -47,6 +47,7 @@ class VAEConfig:
         hard: train an estimator that relaxes on hard draws; they are always hard in evaluations.
         strength: lambda of `imle`; other estimators have none.
         noise: of `imle`, "sum_of_gamma" or "gumbel"; other estimators have no choice.
+        bound: tell in evaluations also the `subset_elbo` of estimators that have no `elbo`.
         tau: temperature of the draws.
         last_tau: the same at the end, reached by equal factors; None: it stays.
         epochs: passes over the training data, at most.
@@ -67,6 +68,7 @@ class VAEConfig:
     hard: bool = False
     strength: float = 1.0
     noise: str = "sum_of_gamma"
+    bound: bool = False
     tau: float = 1.0
     last_tau: float | None = None
     epochs: int = 100
@@ -87,8 +89,9 @@ class VAEConfig:
                 refuse(who, f"{name} must be a tuple of integers of at least 1", repr(value))
         check_latents(who, self.n, self.k, self.estimator, self.prior)
         check_choice(who, "noise", self.noise, NOISES)
-        if not isinstance(self.hard, bool):
-            refuse(who, "hard must be True or False", repr(self.hard))
+        for name in ("hard", "bound"):
+            if not isinstance(value := getattr(self, name), bool):
+                refuse(who, f"{name} must be True or False", repr(value))
         for name in ("learning_rate", "strength", "tau", "last_tau"):
             value = getattr(self, name)
             if name == "last_tau" and value is None:
@@ -141,7 +144,8 @@ class VAEResult:
         test: on the test examples: `reconstruction` and `prior`, the two terms; with the softmax
             prior their sum, the `loss`; and where the codes are drawn from the k-subset law,
             whichever prior they are trained with, the `elbo`: minus the reconstruction and the
-            exact divergence, at most the mean log p(x) of binary examples.
+            exact divergence, at most the mean log p(x) of binary examples. Of other codes with
+            `bound` the `subset_elbo`, the same if they were drawn so (`KHotVAE.subset_elbo`).
         validation: the same on the validation examples.
         usage: mean inclusion probability of each unit over the test examples, (L, n).
         epochs_run: how many epochs there were.
@@ -195,7 +199,7 @@ def train_vae(
     if outcomes is None:
         return None
     outcome, model = outcomes["vae"], task.vae.eval()
-    test = evaluate_vae(model, split.test, seed=config.seed)
+    test = evaluate_vae(model, split.test, seed=config.seed, bound=config.bound)
     return VAEResult(
         test=test,
         validation={name: outcome.metrics[f"validation_{name}"] for name in test},
@@ -206,7 +210,9 @@ def train_vae(
     )
 
 
-def evaluate_vae(model: KHotVAE, x: Tensor, *, seed: int = 0) -> dict[str, float]:
+def evaluate_vae(
+    model: KHotVAE, x: Tensor, *, seed: int = 0, bound: bool = False
+) -> dict[str, float]:
     """Return the mean `loss`, `elbo`, `reconstruction` and `prior` of the examples x.
 
     Which of the first two there are depends on the model, as in `VAEResult`.
@@ -217,19 +223,21 @@ def evaluate_vae(model: KHotVAE, x: Tensor, *, seed: int = 0) -> dict[str, float
         model: its codes are hard here, in whichever mode it is.
         x: float32 of shape (m, d), in [0, 1].
         seed: of the draws, one for each example.
+        bound: also the `subset_elbo`, where there is no `elbo`.
 
     Raises:
         ValueError: x is of another dtype or shape, or leaves [0, 1].
     """
     _refuse_bad_examples("evaluate_vae", "x", x)
-    return _measured(model, x, _seeds(seed)["evaluations"])
+    return _measured(model, x, _seeds(seed)["evaluations"], bound=bound)
 
 
-def _measured(model: KHotVAE, x: Tensor, seed: int) -> dict[str, float]:
+def _measured(model: KHotVAE, x: Tensor, seed: int, *, bound: bool) -> dict[str, float]:
     training = model.training
     model.eval()
     dtype = work_dtype(x)
-    totals = torch.zeros(3, dtype=dtype, device=x.device)
+    bound = bound and not model.is_exact
+    totals = torch.zeros(4, dtype=dtype, device=x.device)
     with torch.no_grad():
         for index, part in enumerate(x.split(_AT_ONCE)):
             seeds = _random.row_seeds(seed, len(part), first=index * _AT_ONCE)
@@ -237,12 +245,15 @@ def _measured(model: KHotVAE, x: Tensor, seed: int) -> dict[str, float]:
             exact = prior
             if model.is_exact and model.prior != "exact":
                 exact = model.divergence(model.encode(part))
-            totals += torch.stack((reconstruction, prior, exact)).sum(-1, dtype=dtype)
+            other = model.subset_elbo(part, seeds=seeds) if bound else prior
+            totals += torch.stack((reconstruction, prior, exact, other)).sum(-1, dtype=dtype)
     model.train(training)
-    reconstruction, prior, exact = (totals / len(x)).tolist()
+    reconstruction, prior, exact, other = (totals / len(x)).tolist()
     measured = {"reconstruction": reconstruction, "prior": prior}
     if model.is_exact:
         measured = {"elbo": -(reconstruction + exact), **measured}
+    if bound:
+        measured = {"subset_elbo": other, **measured}
     if model.prior != "exact":
         measured = {"loss": reconstruction + prior, **measured}
     return measured
@@ -303,7 +314,8 @@ class _Vae(Task):
 
     def evaluate(self) -> dict[str, float]:
         with _refusals_as_divergence("in an evaluation"):
-            measured = _measured(self.vae, self.split.validation, self.seeds["evaluations"])
+            seed, bound = self.seeds["evaluations"], self.config.bound
+            measured = _measured(self.vae, self.split.validation, seed, bound=bound)
         loss = measured["reconstruction"] + measured["prior"]
         return {f"validation_{name}": value for name, value in {"loss": loss, **measured}.items()}
 

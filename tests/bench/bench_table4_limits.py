@@ -3,7 +3,7 @@
 The paper does not say whether the KL divergences of its ten vectors are summed, as a bound would
 have them and as `khot reproduce table4` does, or averaged. Here the network, the draws and Adam are
 those of table4 with the learning rates chosen there, and the loss is the reconstruction and the
-mean divergence of a vector. It is tested after every tenth epoch: a curve, not a choice by test rows.
+mean divergence of a vector. It is tested after every tenth epoch: a curve, no choice by test rows.
 
 It reads the pictures where the server does, KHOT_DATA_DIR; --smoke has examples of noise.
 """

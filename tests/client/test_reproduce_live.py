@@ -118,7 +118,9 @@ def test_a_server_that_was_named_is_used(server, tmp_path):
     assert not (tmp_path / ".state").exists()
 
 
-@pytest.mark.parametrize(("name", "method"), [("table4", "pi_st"), ("dvae", "simple_exact")])
+@pytest.mark.parametrize(
+    ("name", "method"), [("table4", "pi_st"), ("dvae", "simple_exact"), ("dvae", "imle")]
+)
 def test_vaes_leave_their_curves(server, tmp_path, name, method):
     words = ("--quick", "--methods", method, "--out", str(tmp_path))
     code, out, err = run("reproduce", name, *words, KHOT_ADDRESS=server)
@@ -130,6 +132,9 @@ def test_vaes_leave_their_curves(server, tmp_path, name, method):
     assert float(row["test_loss"]) == pytest.approx(sum(terms))
     if method == "simple_exact":
         assert float(row["test_elbo"]) == pytest.approx(-sum(terms))
+    if name == "dvae":
+        assert float(row["test_elbo"]) < -sum(terms) + 1e-3, "the softmax term is the smaller one"
+        assert len(json.loads(row["elbo_every_fifth"])) == len(losses)
 
 
 def test_the_equation_of_a_field_of_ones_own_is_found(server, tmp_path):

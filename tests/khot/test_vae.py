@@ -168,6 +168,20 @@ def test_the_elbo_is_the_same_whichever_prior_is_trained_with():
     assert terms["prior"] != pytest.approx(result.test["prior"], rel=1e-2)
 
 
+def test_the_bound_of_other_codes_is_that_of_the_k_subset_law_of_their_logits():
+    config = dataclasses.replace(CONFIG, estimator="pi_st", epochs=2, bound=True)
+    result = train_vae(config, SMALL)
+    assert set(result.test) == {"loss", "subset_elbo", "reconstruction", "prior"}
+    assert set(result.validation) == set(result.test) and result.test_elbo is None
+    exact = KHotVAE(**{**result.model.arguments, "estimator": "simple", "prior": "exact"})
+    exact.load_state_dict(result.model.state_dict())
+    own = evaluate_vae(exact, SMALL.test, seed=config.seed)
+    assert result.test["subset_elbo"] == pytest.approx(own["elbo"], rel=1e-6)
+    assert set(evaluate_vae(exact, SMALL.test, bound=True)) == set(own), "it has its own"
+    plain = train_vae(dataclasses.replace(config, bound=False), SMALL)
+    assert plain.test == {n: v for n, v in result.test.items() if n != "subset_elbo"}
+
+
 def test_imle_learns_at_its_strength_by_its_noise():
     config = dataclasses.replace(CONFIG, estimator="imle", epochs=2)
     changes = ({}, {"strength": 10.0}, {"noise": "gumbel"}, {"strength": 1.0})
@@ -316,6 +330,7 @@ def test_examples_of_other_kinds_are_refused():
         ({"tau": "1"}, "tau must be a number; got '1'"),
         ({"last_tau": math.nan}, r"last_tau must be in \(0, 1e30\]; got nan"),
         ({"hard": 1}, "hard must be True or False; got 1"),
+        ({"bound": "no"}, "bound must be True or False; got 'no'"),
         ({"strength": 0.0}, r"strength must be in \(0, 1e30\]; got 0.0"),
         ({"noise": "white"}, "noise must be one of sum_of_gamma, gumbel; got 'white'"),
         ({"estimator": "magic"}, "estimator must be one of pi_st, .*; got 'magic'"),

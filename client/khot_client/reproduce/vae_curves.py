@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import fmean
 
 import numpy as np
+from numpy.typing import NDArray
 
 from khot_client.jobs import Job
 from khot_client.reproduce import picture
@@ -44,8 +45,13 @@ def measured(result: Result, job: Job) -> dict[str, object]:
         "test_prior": result.test["prior"],
         "test_elbo": result.test.get("elbo"),
         "validation_loss": loss(result.validation),
-        "every_fifth": json.dumps([round(float(one), 4) for one in losses[EVERY - 1 :: EVERY]]),
+        "every_fifth": every_fifth(losses),
     }
+
+
+def every_fifth(values: NDArray[np.float64]) -> str:
+    """Those after every fifth epoch, as a row keeps them."""
+    return json.dumps([round(float(one), 4) for one in values[EVERY - 1 :: EVERY]])
 
 
 def loss(terms: Mapping[str, float]) -> float:
@@ -53,15 +59,15 @@ def loss(terms: Mapping[str, float]) -> float:
     return terms["loss"] if "loss" in terms else -terms["elbo"]
 
 
-def curve(row: Row) -> Curve:
-    """The validation loss of a run after every fifth epoch."""
-    losses: list[float] = json.loads(row["every_fifth"])
-    return {EVERY * place: value for place, value in enumerate(losses, 1)}
+def curve(row: Row, column: str = "every_fifth") -> Curve:
+    """The validation loss of a run, or what else a column keeps, after every fifth epoch."""
+    values: list[float] = json.loads(row[column])
+    return {EVERY * place: value for place, value in enumerate(values, 1)}
 
 
-def mean(rows: Sequence[Row]) -> Curve:
+def mean(rows: Sequence[Row], column: str = "every_fifth") -> Curve:
     """That of several runs, as far as all of them go."""
-    curves = [curve(row) for row in rows]
+    curves = [curve(row, column) for row in rows]
     shared = [epoch for epoch in curves[0] if all(epoch in one for one in curves)]
     return {epoch: fmean(one[epoch] for one in curves) for epoch in shared}
 

@@ -115,7 +115,7 @@ class Layers(_message.Message):
     def __init__(self, widths: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Vae(_message.Message):
-    __slots__ = ("dataset", "latents", "n", "k", "epochs", "seed", "estimator", "prior", "encoder", "decoder", "batch_size", "learning_rate", "tau", "last_tau", "patience", "split_seed", "validation_share", "test_share", "hard", "strength", "noise")
+    __slots__ = ("dataset", "latents", "n", "k", "epochs", "seed", "estimator", "prior", "encoder", "decoder", "batch_size", "learning_rate", "tau", "last_tau", "patience", "split_seed", "validation_share", "test_share", "hard", "strength", "noise", "bound")
     DATASET_FIELD_NUMBER: _ClassVar[int]
     LATENTS_FIELD_NUMBER: _ClassVar[int]
     N_FIELD_NUMBER: _ClassVar[int]
@@ -137,6 +137,7 @@ class Vae(_message.Message):
     HARD_FIELD_NUMBER: _ClassVar[int]
     STRENGTH_FIELD_NUMBER: _ClassVar[int]
     NOISE_FIELD_NUMBER: _ClassVar[int]
+    BOUND_FIELD_NUMBER: _ClassVar[int]
     dataset: str
     latents: int
     n: int
@@ -158,7 +159,8 @@ class Vae(_message.Message):
     hard: bool
     strength: float
     noise: Noise
-    def __init__(self, dataset: _Optional[str] = ..., latents: _Optional[int] = ..., n: _Optional[int] = ..., k: _Optional[int] = ..., epochs: _Optional[int] = ..., seed: _Optional[int] = ..., estimator: _Optional[str] = ..., prior: _Optional[_Union[Prior, str]] = ..., encoder: _Optional[_Union[Layers, _Mapping]] = ..., decoder: _Optional[_Union[Layers, _Mapping]] = ..., batch_size: _Optional[int] = ..., learning_rate: _Optional[float] = ..., tau: _Optional[float] = ..., last_tau: _Optional[float] = ..., patience: _Optional[int] = ..., split_seed: _Optional[int] = ..., validation_share: _Optional[float] = ..., test_share: _Optional[float] = ..., hard: bool = ..., strength: _Optional[float] = ..., noise: _Optional[_Union[Noise, str]] = ...) -> None: ...
+    bound: bool
+    def __init__(self, dataset: _Optional[str] = ..., latents: _Optional[int] = ..., n: _Optional[int] = ..., k: _Optional[int] = ..., epochs: _Optional[int] = ..., seed: _Optional[int] = ..., estimator: _Optional[str] = ..., prior: _Optional[_Union[Prior, str]] = ..., encoder: _Optional[_Union[Layers, _Mapping]] = ..., decoder: _Optional[_Union[Layers, _Mapping]] = ..., batch_size: _Optional[int] = ..., learning_rate: _Optional[float] = ..., tau: _Optional[float] = ..., last_tau: _Optional[float] = ..., patience: _Optional[int] = ..., split_seed: _Optional[int] = ..., validation_share: _Optional[float] = ..., test_share: _Optional[float] = ..., hard: bool = ..., strength: _Optional[float] = ..., noise: _Optional[_Union[Noise, str]] = ..., bound: bool = ...) -> None: ...
 
 class SparseRegression(_message.Message):
     __slots__ = ("dataset", "k", "seed", "estimator", "target", "ignore", "missing", "intercept", "steps", "num_samples", "learning_rate", "tau", "last_tau", "ridge", "split_seed", "validation_share", "test_share", "references")

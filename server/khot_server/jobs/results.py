@@ -70,7 +70,7 @@ KINDS: dict[str, type[Result]] = {
 }
 
 # Measurements of which more is better; of all others less is.
-MORE_IS_BETTER = frozenset({"accuracy", "r2", "elbo"})
+MORE_IS_BETTER = frozenset({"accuracy", "r2", "elbo", "subset_elbo"})
 
 
 def result_to_json(result: Result) -> str:

@@ -123,6 +123,7 @@ class VaeSpec:
     hard: bool | None = None
     strength: float | None = None
     noise: str | None = None
+    bound: bool | None = None
 
     def __post_init__(self) -> None:
         check = Checks(self)
@@ -140,6 +141,7 @@ class VaeSpec:
         check.widths("encoder")
         check.widths("decoder")
         check.truth("hard")
+        check.truth("bound")
         check.one_of("prior", "softmax", "exact")
         estimator = self.estimator or "pi_st"
         if self.prior == "exact" and ESTIMATORS[estimator] != EXACT_LAW:

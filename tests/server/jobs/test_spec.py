@@ -74,6 +74,7 @@ VAES = [
     ("prior", {"prior": "exact"}, "must be softmax unless the estimator is one of simple, score_"),
     ("prior", {"prior": "flat"}, "must be one of softmax, exact; got 'flat'"),
     ("encoder", {"encoder": ("a",)}, "widths must be whole"),
+    ("bound", {"bound": 1}, "must be true or false; got int"),
     ("noise", {"noise": "white"}, "must be one of sum_of_gamma, gumbel; got 'white'"),
 ]
 REGRESSIONS = [
