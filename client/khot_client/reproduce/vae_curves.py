@@ -108,7 +108,7 @@ def table(rows: Sequence[Row], reported: Mapping[tuple[str, str], Reported]) -> 
         "The column with a question mark is a guess: the curve, drawn out to "
         f"{FURTHER} times as many\n"
         "epochs by a power law through its later half. Seconds are those on the clock, with\n"
-        "evaluations, checkpoints and whatever else the machine did meanwhile; to compare methods,\n"
+        "evaluations, checkpoints and whatever else the machine did; to compare methods,\n"
         "`python tests/bench/bench_table4_steps.py` measures their steps side by side."
     )
     return "\n\n".join([*parts, asked])
