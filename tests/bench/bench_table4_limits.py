@@ -22,15 +22,8 @@ from khot import row_seeds
 from khot.models import KHotVAE
 from khot.training import evaluate_vae
 
-# and the learning rates of table4 on MNIST
-METHODS = {
-    "softsub": 1e-3,
-    "ncpss": 2e-3,
-    "simple": 2e-3,
-    "pi_st": 2e-3,
-    "pi_st2": 1e-3,
-    "gumbel_sigmoid": 2e-3,
-}
+# two that the paper has near each other, with their learning rates of table4 on MNIST
+METHODS = {"simple": 2e-3, "pi_st": 2e-3}
 BATCH = 128
 EVERY = 10  # epochs
 
