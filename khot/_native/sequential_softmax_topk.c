@@ -28,6 +28,7 @@
  */
 #include "exp2_float.h"
 #include "kernel.h"
+#include "log_double.h"
 
 #include <float.h>
 #include <stdlib.h>
@@ -64,25 +65,6 @@ static inline float exp_minus_f32(float a) {
 }
 
 static inline double exp_minus_f64(double a) { return exp_minus(a); }
-
-/* log x for normal x > 0, as gumbel.c has it: x = 2^e m with m in [sqrt(1/2), sqrt(2)), and
- * log m = 2 atanh(s), s = (m - 1) / (m + 1). */
-static inline double log_of(double x) {
-    const uint64_t root_half = 0x3FE6A09E667F3BCDu, one = (uint64_t)0x3FF << 52;
-    uint64_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    bits += one - root_half;
-    const uint64_t exponent = (uint64_t)0x433 << 52 | bits >> 52; /* 2^52 + 1023 + e */
-    const uint64_t mantissa = (bits & (((uint64_t)1 << 52) - 1)) + root_half;
-    double e, m;
-    memcpy(&e, &exponent, sizeof e);
-    memcpy(&m, &mantissa, sizeof m);
-    e -= 0x1p52 + 1023;
-    const double s = (m - 1) / (m + 1), t = s * s;
-    double series = 1.0 / 21;
-    for (int i = 19; i > 0; i -= 2) series = series * t + 1.0 / i;
-    return e * 0x1.62e42fefa39efp-1 + 2 * s * series;
-}
 
 /* log(1 - p) for 0 <= p <= 1/2 is -2 atanh(s), s = p / (2 - p): by so many terms of its series as
  * count, up to s = 1/31, where p is 1/16, and up to s = 1/3. */
