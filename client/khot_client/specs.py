@@ -91,7 +91,7 @@ class Vae:
         n: units of each vector.
         k: ones of each vector.
         estimator: how the codes learn, by its name among `Client.list_operators()`.
-        prior: softmax or exact.
+        prior: softmax, softmax_mean or exact.
         encoder: widths of its hidden layers.
         decoder: widths of its hidden layers.
         hard: train on hard codes by an estimator that relaxes, with the gradients of relaxed ones.
@@ -229,9 +229,10 @@ class VaeResult(Shown):
     """What a VAE reached.
 
     Attributes:
-        test: means over held-out examples: `reconstruction`, `prior`, their sum `loss` with the
-            softmax prior, and `elbo` where the estimator draws by the k-subset law; with
-            `bound`, `subset_elbo` where it does not.
+        test: means over held-out examples: `reconstruction`, `prior`, their sum `loss` but with
+            the exact prior, and `elbo` where the estimator draws by the k-subset law; with
+            `bound`, `subset_elbo` where it does not. `top_reconstruction` is that of the codes
+            with the k largest logits, not of drawn ones.
         validation: the same on the examples by which the model was chosen.
         usage: mean probability of every unit to be one, (latents, n).
         epochs_run: which early stopping may have made fewer.

@@ -5,15 +5,16 @@ units, a z is drawn from each, and all are decoded to the logits y of d Bernoull
 
     -log p(x | z) = sum_i softplus(y_i) - x_i y_i.
 
-The prior is uniform over the k-subsets of each vector. Its term, a sum over the vectors, is one
-of two:
+The prior is uniform over the k-subsets of each vector. Its term is one of three:
 
-- `softmax`, of the papers: KL(softmax(logits) || uniform over the n units) = log n -
-  H(softmax(logits)). Every estimator has it. It is no divergence of the law that draws (but at
-  k = 1, of laws that are softmax), so the sum of both terms is a loss and bounds nothing.
-- `exact`: KL(P || prior) = log C(n, k) - H(P), with P the k-subset law of logits / tau. Only
-  the estimators that draw from P have it. The sum of both terms is on average minus the ELBO:
-  at least -log p(x), for an x of zeros and ones.
+- `softmax`, of the papers: the sum over the vectors of KL(softmax(logits) || uniform over the n
+  units) = log n - H(softmax(logits)). Every estimator has it. It is no divergence of the law that
+  draws (but at k = 1, of laws that are softmax), so the sum of both terms is a loss and bounds
+  nothing.
+- `softmax_mean`: the mean over the vectors of the same, an L-th of the weight.
+- `exact`: the sum of KL(P || prior) = log C(n, k) - H(P), with P the k-subset law of logits /
+  tau. Only the estimators that draw from P have it. The sum of both terms is on average minus the
+  ELBO: at least -log p(x), for an x of zeros and ones.
 
 **Losses that must be given as values.** The L draws of an example are independent, so its
 score is a sum over them, and each has the whole loss of the example as its factor: the gradient
@@ -40,7 +41,7 @@ from khot.models._inclusion import EXACT, KNOWN
 from khot.models.feature_selector import ESTIMATORS, check_estimator
 from khot.sampling import gumbel_topk
 
-PRIORS = ("softmax", "exact")
+PRIORS = ("softmax", "softmax_mean", "exact")
 
 # Examples that are looked at together where there may be many.
 _AT_ONCE = 1000
@@ -79,7 +80,7 @@ class KHotVAE(nn.Module):
         encoder: widths of the encoder's hidden layers.
         decoder: widths of the decoder's.
         estimator: by its name in the registry.
-        prior: how the term of the prior is computed, "softmax" or "exact".
+        prior: how the term of the prior is computed, "softmax", "softmax_mean" or "exact".
         hard: train on hard draws too, with the gradients of relaxed ones, where the estimator
             relaxes; the paper's Gumbel-sigma_k is `gumbel_sigmoid` like this.
         strength: lambda of `imle`, how far its second draw is taken along the gradient of the loss
@@ -186,7 +187,8 @@ class KHotVAE(nn.Module):
         if self.prior == "exact":
             return self.divergence(logits)
         log_p = logits.log_softmax(-1)
-        return (log_p.exp() * log_p).sum((-2, -1)) + self.latents * math.log(self.n)
+        total = (log_p.exp() * log_p).sum((-2, -1)) + self.latents * math.log(self.n)
+        return total / self.latents if self.prior == "softmax_mean" else total
 
     @property
     def is_exact(self) -> bool:
@@ -201,6 +203,17 @@ class KHotVAE(nn.Module):
         law = KSubset(logits / self.tau, self.k, validate_args=False)
         kl: Tensor = law.kl_to_uniform()
         return kl.sum(-1)
+
+    @torch.no_grad()
+    def top_cost(self, x: Tensor) -> Tensor:
+        """Return -log p(x | z) (m,) of the codes with the k largest logits, without a draw.
+
+        They have the units that are most likely. Where codes are drawn from the k-subset law
+        it is the likeliest code of all.
+        """
+        logits = self.encode(x)
+        z = torch.zeros_like(logits).scatter_(-1, logits.topk(self.k).indices, 1.0)
+        return self._cost(self.decode(z), x)
 
     @torch.no_grad()
     def subset_elbo(

@@ -42,8 +42,9 @@ class VAEConfig:
         encoder: widths of the encoder's hidden layers.
         decoder: widths of the decoder's.
         estimator: of the gradient through the draws, any of the registry.
-        prior: "softmax", the papers' term, or "exact", which only estimators that draw
-            from the k-subset law have (`khot.models.KHotVAE`).
+        prior: "softmax", the papers' term; "softmax_mean", its mean over the vectors; or
+            "exact", which only estimators that draw from the k-subset law have
+            (`khot.models.KHotVAE`).
         hard: train an estimator that relaxes on hard draws; they are always hard in evaluations.
         strength: lambda of `imle`; other estimators have none.
         noise: of `imle`, "sum_of_gamma" or "gumbel"; other estimators have no choice.
@@ -141,11 +142,12 @@ class VAEResult:
     """What was learned; all numbers are means over examples, in nats.
 
     Attributes:
-        test: on the test examples: `reconstruction` and `prior`, the two terms; with the softmax
-            prior their sum, the `loss`; and where the codes are drawn from the k-subset law,
+        test: on the test examples: `reconstruction` and `prior`, the two terms; their sum, the
+            `loss`, but with the exact prior; and where the codes are drawn from the k-subset law,
             whichever prior they are trained with, the `elbo`: minus the reconstruction and the
             exact divergence, at most the mean log p(x) of binary examples. Of other codes with
             `bound` the `subset_elbo`, the same if they were drawn so (`KHotVAE.subset_elbo`).
+            `top_reconstruction` is that of the codes with the k largest logits, not of draws.
         validation: the same on the validation examples.
         usage: mean inclusion probability of each unit over the test examples, (L, n).
         epochs_run: how many epochs there were.
@@ -162,7 +164,7 @@ class VAEResult:
 
     @property
     def test_loss(self) -> float | None:
-        """The loss on the test examples; None with the exact prior."""
+        """The loss on the test examples; None with the exact prior, where the ELBO is it."""
         return self.test.get("loss")
 
     @property
@@ -213,7 +215,7 @@ def train_vae(
 def evaluate_vae(
     model: KHotVAE, x: Tensor, *, seed: int = 0, bound: bool = False
 ) -> dict[str, float]:
-    """Return the mean `loss`, `elbo`, `reconstruction` and `prior` of the examples x.
+    """Return the mean `loss`, `elbo`, `reconstruction` and others of the examples x.
 
     Which of the first two there are depends on the model, as in `VAEResult`.
 
@@ -237,7 +239,7 @@ def _measured(model: KHotVAE, x: Tensor, seed: int, *, bound: bool) -> dict[str,
     model.eval()
     dtype = work_dtype(x)
     bound = bound and not model.is_exact
-    totals = torch.zeros(4, dtype=dtype, device=x.device)
+    totals = torch.zeros(5, dtype=dtype, device=x.device)
     with torch.no_grad():
         for index, part in enumerate(x.split(_AT_ONCE)):
             seeds = _random.row_seeds(seed, len(part), first=index * _AT_ONCE)
@@ -246,10 +248,11 @@ def _measured(model: KHotVAE, x: Tensor, seed: int, *, bound: bool) -> dict[str,
             if model.is_exact and model.prior != "exact":
                 exact = model.divergence(model.encode(part))
             other = model.subset_elbo(part, seeds=seeds) if bound else prior
-            totals += torch.stack((reconstruction, prior, exact, other)).sum(-1, dtype=dtype)
+            terms = (reconstruction, prior, exact, other, model.top_cost(part))
+            totals += torch.stack(terms).sum(-1, dtype=dtype)
     model.train(training)
-    reconstruction, prior, exact, other = (totals / len(x)).tolist()
-    measured = {"reconstruction": reconstruction, "prior": prior}
+    reconstruction, prior, exact, other, top = (totals / len(x)).tolist()
+    measured = {"reconstruction": reconstruction, "prior": prior, "top_reconstruction": top}
     if model.is_exact:
         measured = {"elbo": -(reconstruction + exact), **measured}
     if bound:

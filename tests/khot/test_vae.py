@@ -149,7 +149,7 @@ def test_with_the_exact_prior_an_elbo_is_reported():
     result = train_vae(config, SMALL, callbacks=recorder)
     assert result.test_loss is None and result.test_elbo == result.test["elbo"]
     for terms in (result.test, result.validation):
-        assert set(terms) == {"elbo", "reconstruction", "prior"}
+        assert set(terms) == {"elbo", "reconstruction", "prior", "top_reconstruction"}
         assert terms["elbo"] == -(terms["reconstruction"] + terms["prior"]) < 0 < terms["prior"]
     last = recorder.reports[-1].metrics
     assert last["validation_elbo"] == -last["validation_loss"]
@@ -158,7 +158,7 @@ def test_with_the_exact_prior_an_elbo_is_reported():
 def test_the_elbo_is_the_same_whichever_prior_is_trained_with():
     config = dataclasses.replace(CONFIG, estimator="simple", epochs=3)
     result = train_vae(config, SMALL)
-    assert set(result.test) == {"loss", "elbo", "reconstruction", "prior"}
+    assert set(result.test) == {"loss", "elbo", "reconstruction", "prior", "top_reconstruction"}
     assert result.test["loss"] == result.test["reconstruction"] + result.test["prior"]
     exact = KHotVAE(**{**result.model.arguments, "prior": "exact"})
     exact.load_state_dict(result.model.state_dict())
@@ -171,7 +171,8 @@ def test_the_elbo_is_the_same_whichever_prior_is_trained_with():
 def test_the_bound_of_other_codes_is_that_of_the_k_subset_law_of_their_logits():
     config = dataclasses.replace(CONFIG, estimator="pi_st", epochs=2, bound=True)
     result = train_vae(config, SMALL)
-    assert set(result.test) == {"loss", "subset_elbo", "reconstruction", "prior"}
+    terms = {"reconstruction", "prior", "top_reconstruction"}
+    assert set(result.test) == {"loss", "subset_elbo", *terms}
     assert set(result.validation) == set(result.test) and result.test_elbo is None
     exact = KHotVAE(**{**result.model.arguments, "estimator": "simple", "prior": "exact"})
     exact.load_state_dict(result.model.state_dict())

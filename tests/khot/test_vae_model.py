@@ -93,6 +93,17 @@ def test_the_softmax_term_is_the_divergence_over_units():
     wanted = sum(p[..., i] * (p[..., i] / (1 / N)).log() for i in range(N)).sum(-1)
     torch.testing.assert_close(model.prior_term(logits), wanted)
     assert float(model.prior_term(torch.zeros(1, LATENTS, N)).abs().max()) < 1e-6
+    mean = vae(prior="softmax_mean")
+    torch.testing.assert_close(mean.prior_term(logits), wanted / LATENTS)
+    terms = mean(X, seeds=SEEDS)
+    assert torch.equal(terms.reconstruction, model(X, seeds=SEEDS).reconstruction)
+
+
+def test_top_codes_are_the_likeliest_of_the_k_subset_law():
+    model = vae(estimator="simple")
+    likeliest = log_posteriors(model, X).argmax(-1, keepdim=True)
+    wanted = -log_likelihoods(model, X).gather(-1, likeliest).squeeze(-1)
+    torch.testing.assert_close(model.top_cost(X), wanted.detach())
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 6])

@@ -35,7 +35,7 @@ CHOICES = {
     ),
     "objective": ("classification", "regression"),
     "missing": ("refuse", "impute"),
-    "prior": ("softmax", "exact"),
+    "prior": ("softmax", "softmax_mean", "exact"),
     "noise": ("sum_of_gamma", "gumbel"),
 }
 _SHORT = ("k", "n")

@@ -29,6 +29,7 @@ class Prior(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PRIOR_UNSPECIFIED: _ClassVar[Prior]
     PRIOR_SOFTMAX: _ClassVar[Prior]
     PRIOR_EXACT: _ClassVar[Prior]
+    PRIOR_SOFTMAX_MEAN: _ClassVar[Prior]
 OBJECTIVE_UNSPECIFIED: Objective
 OBJECTIVE_CLASSIFICATION: Objective
 OBJECTIVE_REGRESSION: Objective
@@ -41,6 +42,7 @@ NOISE_GUMBEL: Noise
 PRIOR_UNSPECIFIED: Prior
 PRIOR_SOFTMAX: Prior
 PRIOR_EXACT: Prior
+PRIOR_SOFTMAX_MEAN: Prior
 
 class JobSpec(_message.Message):
     __slots__ = ("feature_selection", "vae", "sparse_regression")

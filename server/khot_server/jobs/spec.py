@@ -142,7 +142,7 @@ class VaeSpec:
         check.widths("decoder")
         check.truth("hard")
         check.truth("bound")
-        check.one_of("prior", "softmax", "exact")
+        check.one_of("prior", "softmax", "softmax_mean", "exact")
         estimator = self.estimator or "pi_st"
         if self.prior == "exact" and ESTIMATORS[estimator] != EXACT_LAW:
             able = ", ".join(name for name, law in ESTIMATORS.items() if law == EXACT_LAW)

@@ -72,7 +72,7 @@ VAES = [
     ("latents", {"latents": 0}, r"must be in \[1, 10000\]; got 0"),
     ("latents", {"latents": 10_000, "n": 1000}, "latents times n must be at most 1048576; got"),
     ("prior", {"prior": "exact"}, "must be softmax unless the estimator is one of simple, score_"),
-    ("prior", {"prior": "flat"}, "must be one of softmax, exact; got 'flat'"),
+    ("prior", {"prior": "flat"}, "must be one of softmax, softmax_mean, exact; got 'flat'"),
     ("encoder", {"encoder": ("a",)}, "widths must be whole"),
     ("bound", {"bound": 1}, "must be true or false; got int"),
     ("noise", {"noise": "white"}, "must be one of sum_of_gamma, gumbel; got 'white'"),

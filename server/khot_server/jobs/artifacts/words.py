@@ -5,7 +5,13 @@ from collections.abc import Mapping
 from khot_server.jobs.artifacts.made import Made
 from khot_server.jobs.results import SparseRegressionResult, VaeResult
 
-NAMES = {"rmse": "RMSE", "r2": "R²", "elbo": "ELBO", "subset_elbo": "subset ELBO"}
+NAMES = {
+    "rmse": "RMSE",
+    "r2": "R²",
+    "elbo": "ELBO",
+    "subset_elbo": "subset ELBO",
+    "top_reconstruction": "reconstruction of the k largest",
+}
 # What a result is told by, the first of these that there is.
 MAIN = ("accuracy", "r2", "loss", "elbo")
 REFERENCES = {"all": "all columns", "random": "random columns", "greedy": "greedily chosen ones"}
