@@ -124,6 +124,7 @@ def test_every_estimator_takes_steps(estimator, hard):
         "validation_loss",
         "validation_reconstruction",
         "validation_prior",
+        "validation_top_reconstruction",
     }
     assert all(math.isfinite(value) for value in metrics.values())
     # 64 pixels of even chance cost 44.4

@@ -373,7 +373,10 @@ def test_the_temperature_is_part_of_the_state():
             {"estimator": "st_gumbel_softmax"},
             "k must be 1 with the estimator st_gumbel_softmax; got 2",
         ),
-        ({"prior": "gaussian"}, "prior must be one of softmax, exact; got 'gaussian'"),
+        (
+            {"prior": "gaussian"},
+            "prior must be one of softmax, softmax_mean, exact; got 'gaussian'",
+        ),
     ],
     ids=str,
 )
