@@ -27,7 +27,7 @@ class FeatureSelection:
         penalty: what each chosen column costs, in units of the loss.
         estimator: how the mask learns, by its name among `Client.list_operators()`.
         target: the column to predict.
-        objective: classification or regression.
+        objective: classification, regression, or reconstruction of all columns by the chosen.
         ignore: columns that are neither features nor target.
         missing: refuse or impute.
         standardize: whether columns are brought to mean 0 and deviation 1.
@@ -192,7 +192,8 @@ class FeatureSelectionResult(Shown):
         names: of the chosen columns.
         scores: the learned score of every feature, (n,); -inf for one that is constant.
         inclusion_probabilities: of every feature to be chosen in training, at its end, (n,).
-        test: with the chosen columns, on held-out rows: `loss`, and `accuracy`, or `rmse` and `r2`.
+        test: with the chosen columns, on held-out rows: `loss`, and `accuracy`, or `rmse` and
+            `r2`; of a reconstruction the loss is the mean binary cross-entropy of a column.
         validation: the same on the rows by which the model was chosen.
         references: the same network on `all` columns and on k `random` ones, on held-out rows.
         stability: share of the choice that stayed the same towards the end of training, in [0, 1].

@@ -30,6 +30,8 @@ def check_estimator(who: str, estimator: str, k: int | None) -> None:
 class FeatureSelector(nn.Module):
     """Predict from k of n features: a mask drawn by an estimator, times x, into an MLP.
 
+    What it predicts is a class, a number, or all n features.
+
     In training every example has a mask of its own, drawn from mask logits that
     are learned with the network; in evaluation all have the k largest logits. A k that is
     learned is what the inclusion probabilities sigmoid(logits / tau) sum to, in evaluation
@@ -40,12 +42,13 @@ class FeatureSelector(nn.Module):
 
     Args:
         n: features.
-        classes: how many; None for regression.
+        classes: how many; None for numbers.
         k: features in use, whole and in [1, n]; None for a k that is learned.
         hidden: widths of the hidden layers; none makes a linear model.
         tau: temperature of the mask.
         estimator: of the mask's gradient, by its name in the registry.
         hard: draw hard masks, with the gradients of relaxed ones, where the estimator relaxes.
+        reconstructs: predict all n features, each in [0, 1], by their logits.
 
     Attributes:
         tau: temperature of the mask; may be changed between steps, and is part of `state_dict`.
@@ -72,17 +75,20 @@ class FeatureSelector(nn.Module):
         tau: float = 1.0,
         estimator: str = "gumbel_sigmoid",
         hard: bool = False,
+        reconstructs: bool = False,
     ) -> None:
         super().__init__()
         who = "FeatureSelector"
         if k is not None and not 1 <= k <= n:
             refuse(who, f"k must be in [1, {n}], the number of features", str(k))
         if classes is not None and classes < 2:
-            refuse(who, "classes must be at least 2, or None for regression", str(classes))
+            refuse(who, "classes must be at least 2, or None for numbers", str(classes))
+        if reconstructs and classes is not None:
+            refuse(who, "classes must be None where features are reconstructed", str(classes))
         check_estimator(who, estimator, k)
         self.arguments: dict[str, Any] = {"n": n, "classes": classes, "k": k}
         self.arguments |= {"hidden": tuple(hidden), "tau": tau, "estimator": estimator}
-        self.arguments["hard"] = hard
+        self.arguments |= {"hard": hard, "reconstructs": reconstructs}
         self.k, self.tau = k, tau
         self._row = ESTIMATORS[estimator]
         self.needs_loss = self._row.needs_loss
@@ -98,7 +104,8 @@ class FeatureSelector(nn.Module):
         layers: list[nn.Module] = []
         for inputs, outputs in pairwise(widths):
             layers += [nn.Linear(inputs, outputs), nn.ReLU()]
-        self.network = nn.Sequential(*layers, nn.Linear(widths[-1], classes or 1))
+        outputs = n if reconstructs else classes or 1
+        self.network = nn.Sequential(*layers, nn.Linear(widths[-1], outputs))
 
     def get_extra_state(self) -> Tensor:
         """Return the temperature: inclusion probabilities, and a k that is learned, need it."""
@@ -146,8 +153,9 @@ class FeatureSelector(nn.Module):
     def forward(
         self, x: Tensor, *, generator: torch.Generator | None = None, seeds: Tensor | None = None
     ) -> Tensor:
-        """Return the class logits of the examples x (m, n), (m, classes); targets (m,) if none.
+        """Return the class logits of the examples x (m, n), (m, classes).
 
+        Without classes targets (m,), or where features are reconstructed their logits (m, n).
         In training the masks are drawn as by `draw`.
         """
         if not self.training:
@@ -157,7 +165,7 @@ class FeatureSelector(nn.Module):
     def predict(self, x: Tensor, mask: Tensor) -> Tensor:
         """Return what `forward` does of the examples x seen through the mask, (n,) or (m, n)."""
         out: Tensor = self.network(self.standardized(x) * mask)
-        if self.arguments["classes"] is None:
+        if self.arguments["classes"] is None and not self.arguments["reconstructs"]:
             return out.squeeze(-1) * self.target_scale + self.target_mean
         return out
 

@@ -103,6 +103,9 @@ class Fit(Task):
         out = self.selector.network(x * mask)
         if self.config.objective == "regression":
             return functional.mse_loss(out.squeeze(-1), y, reduction=reduction)
+        if self.config.objective == "reconstruction":
+            costs = functional.binary_cross_entropy_with_logits(out, y, reduction=reduction)
+            return costs if reduction == "mean" else costs.mean(-1)
         return functional.cross_entropy(out, y, reduction=reduction)
 
     def evaluate(self) -> dict[str, float]:
@@ -205,25 +208,34 @@ class Reference(Fit):
 
 
 def measure(selector: FeatureSelector, examples: Examples) -> dict[str, float]:
-    """Return `loss` and `accuracy`, or `loss`, `rmse` and `r2` in the units of y."""
+    """Return `loss` and `accuracy`, or `loss`, `rmse` and `r2` in the units of y.
+
+    Of a reconstruction, `rmse` and `r2` are those of all features together: r2 is the share of
+    the sum of their variances.
+    """
     if selector.training:
         selector.eval()
-    y, total, right = examples.y, 0.0, 0
+    y, total, right, squares = examples.y, 0.0, 0, 0.0
+    whole = y.ndim == 2
     with torch.no_grad():
         mask = selector.mask()
         for x, part in zip(examples.x.split(_AT_ONCE), y.split(_AT_ONCE), strict=True):
             out = selector.predict(x, mask)
+            if whole:
+                cost = functional.binary_cross_entropy_with_logits(out, part, reduction="none")
+                total += float(cost.sum(dtype=torch.float64))
+                out = out.sigmoid()
             if y.is_floating_point():
-                total += float((out - part).double().square().sum())
+                squares += float((out - part).double().square().sum())
             else:
                 total += float(functional.cross_entropy(out, part, reduction="sum"))
                 right += int((out.argmax(-1) == part).sum())
-    loss = total / len(y)
     if not y.is_floating_point():
-        return {"loss": loss, "accuracy": right / len(y)}
-    variance = float(y.double().var(correction=0))
-    r2 = 1 - loss / variance if variance > 0 else 0.0
-    return {"loss": loss, "rmse": math.sqrt(loss), "r2": r2}
+        return {"loss": total / len(y), "accuracy": right / len(y)}
+    error = squares / y.numel()
+    variance = float(y.double().var(0, correction=0).mean())
+    r2 = 1 - error / variance if variance > 0 else 0.0
+    return {"loss": total / y.numel() if whole else error, "rmse": math.sqrt(error), "r2": r2}
 
 
 def means_of_others(losses: Tensor) -> Tensor:
@@ -248,6 +260,7 @@ def _selector(config: FeatureSelectionConfig, split: Split, k: int | None) -> Fe
             tau=config.tau,
             estimator=config.used_estimator,
             hard=config.hard,
+            reconstructs=config.objective == "reconstruction",
         )
     return selector.to(split.train.x.device)
 

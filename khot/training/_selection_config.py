@@ -23,7 +23,8 @@ class FeatureSelectionConfig:
             the loss (of a regression: of standardised targets, so the share of their variance
             that is not explained). None: 0.01.
         initial_k: where a k that is learned begins, less than all features; None: at half of them.
-        objective: "classification" or "regression".
+        objective: "classification", "regression", or "reconstruction": of all features, each in
+            [0, 1], from those chosen, by the mean binary cross-entropy of a feature.
         epochs: passes over the training data, at most; None: as many as make 4000 steps, but
             from 20 to 200.
         tuning: share of the epochs, the last ones, in which the choice stands still and the

@@ -10,12 +10,21 @@ from torch import Tensor
 from khot._checks import check_choice, refuse
 
 # The dtype of y for each.
-OBJECTIVES = {"classification": torch.int64, "regression": torch.float32}
+OBJECTIVES = {
+    "classification": torch.int64,
+    "regression": torch.float32,
+    "reconstruction": torch.float32,
+}
 
 
 @dataclass(frozen=True)
 class Examples:
-    """Labelled examples: x (m, n) float32, and y (m,), int64 classes from 0 or float32 targets."""
+    """Labelled examples: x (m, n) float32, and what is to be told of them, y.
+
+    Attributes:
+        x: (m, n) float32.
+        y: (m,), int64 classes from 0 or float32 targets; or x, where it is to be reconstructed.
+    """
 
     x: Tensor
     y: Tensor
@@ -23,8 +32,10 @@ class Examples:
     def __post_init__(self) -> None:
         if self.x.dtype != torch.float32 or self.x.ndim != 2 or 0 in self.x.shape:
             refuse("Examples", "x must be float32 of shape (m, n), neither of them 0", _of(self.x))
-        if self.y.dtype not in OBJECTIVES.values() or self.y.shape != self.x.shape[:1]:
-            refuse("Examples", f"y must be int64 or float32 of shape ({len(self.x)},)", _of(self.y))
+        one_each = self.y.shape == self.x.shape[:1] and self.y.dtype in OBJECTIVES.values()
+        if not one_each and (self.y.shape != self.x.shape or self.y.dtype != torch.float32):
+            must = f"y must be int64 or float32 of shape ({len(self.x)},), or like x"
+            refuse("Examples", must, _of(self.y))
         for name, values in {"x": self.x, "y": self.y}.items():
             finite = values.isfinite().reshape(len(values), -1).all(-1)
             if not bool(finite.all()):
@@ -47,9 +58,13 @@ class Examples:
             ValueError: it is not, or there is no such objective.
         """
         check_choice("Examples", "objective", objective, OBJECTIVES)
-        if self.y.dtype != OBJECTIVES[objective]:
+        whole = objective == "reconstruction"
+        if self.y.dtype != OBJECTIVES[objective] or (self.y.ndim == 2) != whole:
             dtype = str(OBJECTIVES[objective]).removeprefix("torch.")
-            refuse("Examples", f"y must be {dtype} for {objective}", _of(self.y))
+            shape = "the shape of x" if whole else f"shape ({len(self.y)},)"
+            refuse("Examples", f"y must be {dtype} of {shape} for {objective}", _of(self.y))
+        if whole and not bool(((self.y >= 0) & (self.y <= 1)).all()):
+            refuse("Examples", f"y must be in [0, 1] for {objective}", "others")
         return self
 
 
@@ -68,8 +83,8 @@ class Split:
             if examples.x.shape[1] != n:
                 must = f"{name} must have the {n} features of train"
                 refuse("Split", must, str(examples.x.shape[1]))
-            if examples.y.dtype != kind:
-                refuse("Split", f"{name} must have a y of the dtype of train's", _of(examples.y))
+            if examples.y.dtype != kind or examples.y.ndim != self.train.y.ndim:
+                refuse("Split", f"{name} must have a y of the kind of train's", _of(examples.y))
 
 
 def split(
@@ -85,9 +100,9 @@ def split(
 
     Args:
         x: float32 of shape (m, n).
-        y: int64 classes or float32 targets, shape (m,).
-        objective: "classification", where each part has every class in proportion, or
-            "regression".
+        y: int64 classes or float32 targets, shape (m,); or x, to be reconstructed.
+        objective: "classification", where each part has every class in proportion,
+            "regression" or "reconstruction".
         seed: of the parts, in [0, 2**32).
         validation: the share of the m to choose by, between 0 and 1.
         test: the share of the m to test with; or the examples to test with, where they are

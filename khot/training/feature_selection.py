@@ -21,7 +21,8 @@ class FeatureSelectionResult:
     """What was learned.
 
     Metrics are `loss` (cross-entropy, or the mean squared error) and `accuracy`, or `rmse` and
-    `r2`, in the units of y, of the network with the chosen features only.
+    `r2`, in the units of y, of the network with the chosen features only. Of a reconstruction,
+    the loss is the mean binary cross-entropy of a feature, `rmse` and `r2` those of all together.
 
     Attributes:
         features: those chosen, ascending.

@@ -3,9 +3,10 @@
 Each network is tested after every epoch, and the least loss is shown: a choice made by the test
 rows, so a bound that no honest selection of the same is below. "all pixels" and "50 pixels" are the
 network of the paper (512-256, Adam at 0.001) without masks, with more dropout from row to row; the
-50 are those that a run of `khot reproduce table3` with `simple` chooses. "boosted trees" see the
-same 50. "as published" learns masks by the paper's own settings and nothing else: 0.001 for the
-mask logits too, tau = 1, no tuning. A train loss is the mean of the epoch's steps, masks drawn.
+50 are those that a run of `khot reproduce table3-classes` with `simple` chooses. "boosted trees"
+see the same 50. "as published" learns masks by the paper's own settings and nothing else: 0.001
+for the mask logits too, tau = 1, no tuning. A train loss is the mean of the epoch's steps, masks
+drawn.
 
 It reads the pictures where the server does, KHOT_DATA_DIR; --smoke has ten digits of noise.
 """

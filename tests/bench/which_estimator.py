@@ -131,7 +131,7 @@ def _markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 def _losses() -> dict[tuple[str, str], str]:
     """Mean test losses by data set and method, with the number of seeds where it is not five."""
-    return {cell: _mean(values, 5, 4) for cell, values in _tests("table3").items()}
+    return {cell: _mean(values, 5, 4) for cell, values in _tests("table3-classes").items()}
 
 
 def _equations() -> dict[str, str]:

@@ -33,7 +33,7 @@ CHOICES = {
         "ncpss",
         "st_topk",
     ),
-    "objective": ("classification", "regression"),
+    "objective": ("classification", "regression", "reconstruction"),
     "missing": ("refuse", "impute"),
     "prior": ("softmax", "softmax_mean", "exact"),
     "noise": ("sum_of_gamma", "gumbel"),

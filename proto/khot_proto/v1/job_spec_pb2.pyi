@@ -11,6 +11,7 @@ class Objective(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     OBJECTIVE_UNSPECIFIED: _ClassVar[Objective]
     OBJECTIVE_CLASSIFICATION: _ClassVar[Objective]
     OBJECTIVE_REGRESSION: _ClassVar[Objective]
+    OBJECTIVE_RECONSTRUCTION: _ClassVar[Objective]
 
 class MissingValues(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -33,6 +34,7 @@ class Prior(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
 OBJECTIVE_UNSPECIFIED: Objective
 OBJECTIVE_CLASSIFICATION: Objective
 OBJECTIVE_REGRESSION: Objective
+OBJECTIVE_RECONSTRUCTION: Objective
 MISSING_VALUES_UNSPECIFIED: MissingValues
 MISSING_VALUES_REFUSE: MissingValues
 MISSING_VALUES_IMPUTE: MissingValues

@@ -23,7 +23,7 @@ class Prepared:
         names: of the n features.
         target: the name of y; None: no target.
         classes: as text, in the order of their numbers; empty in regression.
-        objective: "classification" or "regression"; None: no target.
+        objective: "classification", "regression" or "reconstruction"; None: of a VAE.
         feature_shape: (height, width) if an example is a picture, else empty.
         test: x and y of the data set's own test rows; None: it has none.
         sha256: of the data set, not of what was taken of it.

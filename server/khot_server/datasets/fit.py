@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from khot_server.datasets.records import MAX_COUNTED, Column, ColumnType, Summary
 from khot_server.jobs.spec import (
+    RECONSTRUCTION,
     FeatureSelectionSpec,
     SparseRegressionSpec,
     Spec,
@@ -32,8 +33,8 @@ class Plan:
 
     Attributes:
         features: names of columns, in order.
-        target: None: none, for a VAE.
-        objective: "classification" or "regression"; None: no target.
+        target: None: none, for a VAE or a reconstruction.
+        objective: "classification", "regression" or "reconstruction"; None: of a VAE.
         feature_shape: (height, width) if the features are all of a picture, else empty.
     """
 
@@ -86,12 +87,16 @@ class _Fit:
         texts = [column for column in columns if not column.is_number]
         if texts:
             self.refuse("dataset", "columns must be numbers", _of(texts, "text in"))
-        missing = _missing(columns, summary)
+        self.reproducible(columns)
+        self.rows()
+        return Plan(features, feature_shape=summary.example_shape)
+
+    def reproducible(self, columns: Sequence[Column]) -> None:
+        """What is to be made again must be there, and be probabilities."""
+        missing = _missing(columns, self.summary)
         if missing:
             self.refuse("dataset", "must have a value in every cell", missing)
         self._unit_interval(columns)
-        self.rows()
-        return Plan(features, feature_shape=summary.example_shape)
 
     def _unit_interval(self, columns: Sequence[Column]) -> None:
         must = "columns must lie in [0, 1]"
@@ -138,7 +143,7 @@ class _Prediction(_Fit):
             self.refuse("target", "must have a value in every row", got)
         return column
 
-    def _known_ignored(self, target: str) -> tuple[str, ...]:
+    def _known_ignored(self, target: str | None) -> tuple[str, ...]:
         known = set(self.summary.names())
         for name in self.spec.ignore:
             if name not in known:
@@ -191,6 +196,20 @@ class _Selection(_Prediction):
     """The checks of a feature selection."""
 
     spec: FeatureSelectionSpec
+
+    def plan(self) -> Plan:
+        if self.spec.objective != RECONSTRUCTION:
+            return super().plan()
+        ignored = {*self._known_ignored(None), self.summary.target}
+        features = tuple(name for name in self.summary.names() if name not in ignored)
+        columns = [self.summary.by_name[name] for name in features if name in self.summary.by_name]
+        self._numbers(columns)
+        self.reproducible(columns)
+        self._k(features, columns)
+        self.rows()
+        whole = self.summary.pixels is not None and not self.spec.ignore
+        shape = self.summary.example_shape if whole else ()
+        return Plan(features, None, RECONSTRUCTION, shape)
 
     def _objective(self, target: Column) -> str:
         suggested = "regression" if target.type is ColumnType.FLOAT else "classification"

@@ -19,6 +19,7 @@ from khot_server.jobs.spec_checks import (
     MAX_STEPS,
     MAX_UNITS,
     ONE_HOT,
+    RECONSTRUCTION,
     Checks,
     SpecError,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "KINDS",
     "LEARNS_K",
     "ONE_HOT",
+    "RECONSTRUCTION",
     "FeatureSelectionSpec",
     "SparseRegressionSpec",
     "Spec",
@@ -76,7 +78,9 @@ class FeatureSelectionSpec:
         check.common()
         check.network()
         check.table()
-        check.one_of("objective", "classification", "regression")
+        check.one_of("objective", "classification", "regression", RECONSTRUCTION)
+        if self.objective == RECONSTRUCTION and self.target is not None:
+            check.refuse("target", "must be absent where features are reconstructed", self.target)
         check.truth("standardize")
         check.truth("references")
         check.truth("hard")

@@ -37,6 +37,7 @@ ESTIMATORS = MappingProxyType(
 )
 ONE_HOT = ("reinmax", "st_gumbel_softmax")  # take k = 1 alone
 LEARNS_K = "pi_st_implicit"
+RECONSTRUCTION = "reconstruction"  # the objective without a target
 EXACT_LAW = "conditional_poisson"  # the one whose KL from uniform is known
 
 MAX_EPOCHS = 10_000

@@ -14,7 +14,14 @@ from pathlib import Path
 
 from khot_server.jobs.artifacts.files import Contents, publish
 from khot_server.jobs.artifacts.history import History
-from khot_server.jobs.artifacts.made import Data, Effects, Examples, Made, Predicted
+from khot_server.jobs.artifacts.made import (
+    Data,
+    Effects,
+    Examples,
+    Made,
+    Predicted,
+    Reconstructed,
+)
 from khot_server.jobs.artifacts.provenance import Provenance, provenance
 from khot_server.jobs.artifacts.report import report
 from khot_server.jobs.artifacts.result_json import result_json
@@ -28,6 +35,7 @@ __all__ = [
     "Made",
     "Predicted",
     "Provenance",
+    "Reconstructed",
     "provenance",
     "write",
 ]

@@ -72,6 +72,21 @@ class Examples:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Reconstructed:
+    """What a feature selection makes of test rows, all in rows of [0, 1].
+
+    Attributes:
+        originals: of the test rows.
+        seen: of those, NaN where a feature was not chosen.
+        reconstructions: of those, one for each.
+    """
+
+    originals: Floats
+    seen: Floats
+    reconstructions: Floats
+
+
+@dataclass(frozen=True, kw_only=True)
 class Predicted:
     """What a regression makes of test rows.
 
@@ -94,6 +109,7 @@ class Made:
         marks: what happened after which epoch of the first stage, such as {"best": 17}.
         save_model: writes model.safetensors to the path it is given.
         examples: of a VAE.
+        reconstructed: of a feature selection that reconstructs.
         predicted: of a sparse regression.
     """
 
@@ -107,4 +123,5 @@ class Made:
     provenance: Provenance
     marks: Mapping[str, int] = field(default_factory=dict)
     examples: Examples | None = None
+    reconstructed: Reconstructed | None = None
     predicted: Predicted | None = None

@@ -104,9 +104,10 @@ def examples(made: Made) -> dict[str, str]:
     if isinstance(result, SparseRegressionResult):
         code = CHOSEN.format(n=n) + fill + LINEAR
         return {"Predict from new rows, with numpy alone": code}
+    again = RECONSTRUCTED if made.reconstructed is not None else ""
     return {
         "Choose the columns of new rows, with numpy alone": CHOSEN.format(n=n) + fill + SCALED,
-        "Run the trained network on them, with torch": NETWORK.format(n=n),
+        "Run the trained network on them, with torch": NETWORK.format(n=n) + again,
     }
 
 
@@ -135,6 +136,9 @@ x = np.zeros((len(values), {n}), np.float32)
 x[:, apply["features"]] = values          # it sees the chosen columns only
 with torch.no_grad():
     outputs = model(torch.from_numpy(x))
+"""
+RECONSTRUCTED = """\
+rows_again = outputs.sigmoid()            # all columns, as far as the chosen ones tell them
 """
 VAE = """\
 import khot.models

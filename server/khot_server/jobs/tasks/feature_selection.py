@@ -19,12 +19,14 @@ from khot.training import (
     train_feature_selector,
 )
 from khot_server.jobs import results
-from khot_server.jobs.artifacts import Data, History, Made
+from khot_server.jobs.artifacts import Data, History, Made, Reconstructed
 from khot_server.jobs.messages import Order
-from khot_server.jobs.spec import LEARNS_K, FeatureSelectionSpec
+from khot_server.jobs.spec import LEARNS_K, RECONSTRUCTION, FeatureSelectionSpec
 from khot_server.jobs.tasks.data import Source, constant_columns
 from khot_server.jobs.tasks.options import given
 from khot_server.jobs.tasks.reporter import Course
+
+SHOWN = 20  # test examples
 
 
 class FeatureSelectionTask:
@@ -38,8 +40,8 @@ class FeatureSelectionTask:
         assert isinstance(order.spec, FeatureSelectionSpec)
         self._order, self._source = order, Source(order)
         self._config = _config(order.spec, self._source)
-        x, y = self._source.x, self._source.y
-        assert y is not None
+        x = self._source.x
+        y = self._source.y or x  # without a target the features themselves
         self._split = Split(*(Examples(*part) for part in zip(x, y, strict=True)))
         self._learned: FeatureSelectionResult | None = None
 
@@ -94,11 +96,24 @@ class FeatureSelectionTask:
                 class_means=self._class_means(),
             ),
             provenance=self._source.provenance(),
+            reconstructed=self._reconstructed(model),
+        )
+
+    def _reconstructed(self, model: models.FeatureSelector) -> Reconstructed | None:
+        """What some test rows become."""
+        if self._config.objective != RECONSTRUCTION:
+            return None
+        shown = self._split.test.x[:SHOWN]
+        seen = shown.masked_fill(model.mask() == 0, torch.nan)
+        with torch.no_grad():
+            again = model(shown).sigmoid()
+        return Reconstructed(
+            originals=_array(shown), seen=_array(seen), reconstructions=_array(again)
         )
 
     def _class_means(self) -> NDArray[Any] | None:
-        """The mean training example of each class."""
-        if self._config.objective == "regression":
+        """The mean training example of each class, if there are classes."""
+        if self._config.objective != "classification":
             return None
         x, y = self._split.train.x, self._split.train.y
         sums = torch.zeros(len(self._source.prepared.classes), x.shape[1], device=x.device)

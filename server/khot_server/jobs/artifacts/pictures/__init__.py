@@ -41,7 +41,7 @@ def pictures(made: Made) -> dict[str, Picture]:
 
 def _wanted(made: Made) -> Iterator[Wanted]:
     if isinstance(made.result, FeatureSelectionResult):
-        yield _of_selection(made, made.result)
+        yield from _of_selection(made, made.result)
     elif isinstance(made.result, SparseRegressionResult):
         yield from _of_regression(made, made.result)
     else:
@@ -53,12 +53,27 @@ def _wanted(made: Made) -> Iterator[Wanted]:
     )
 
 
-def _of_selection(made: Made, result: FeatureSelectionResult) -> Wanted:
-    data, shape = made.data, _shape(result.feature_shape)
+def _of_selection(made: Made, result: FeatureSelectionResult) -> Iterator[Wanted]:
+    data, shape, again = made.data, _shape(result.feature_shape), made.reconstructed
     if shape is None:
-        return _columns(made, result)
-    caption = "How likely each pixel was to be chosen at the end of the training, and which were."
-    return "inclusion.png", lambda: selection.inclusion(result, shape, data.class_means), caption
+        yield _columns(made, result)
+    else:
+        yield (
+            "inclusion.png",
+            lambda: selection.inclusion(result, shape, data.class_means),
+            "How likely each pixel was to be chosen at the end of the training, and which were.",
+        )
+    if again is not None:
+        parts = {
+            "original": again.originals,
+            "seen": again.seen,
+            "reconstructed": again.reconstructions,
+        }
+        yield (
+            "reconstructions.png",
+            lambda: vae.reconstructions(parts, shape),
+            "Test examples, what was chosen of them, and what the network makes of that alone.",
+        )
 
 
 def _of_regression(made: Made, result: SparseRegressionResult) -> Iterator[Wanted]:
@@ -85,10 +100,10 @@ def _columns(made: Made, result: FeatureSelectionResult | SparseRegressionResult
 def _of_vae(made: Made, result: VaeResult) -> Iterator[Wanted]:
     shape, examples = _shape(made.data.feature_shape), made.examples
     if examples is not None:
-        pairs = examples.originals, examples.reconstructions
+        parts = {"original": examples.originals, "reconstructed": examples.reconstructions}
         yield (
             "reconstructions.png",
-            lambda: vae.reconstructions(*pairs, shape),
+            lambda: vae.reconstructions(parts, shape),
             "Test examples, and what is left of them in the code.",
         )
         yield (

@@ -1,5 +1,6 @@
-"""reconstructions.png, samples.png, usage.png: what a VAE has learned."""
+"""reconstructions.png, samples.png, usage.png: what a VAE, or a selection, makes of examples."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,28 +19,33 @@ from khot_server.jobs.artifacts.pictures.drawing import (
 from khot_server.jobs.results import VaeResult
 
 ACROSS = 10
-MOST_PAIRS = 20
+MOST_SHOWN = 20
 MOST_SAMPLES = 60
 PIXELS: Any = {"cmap": "gray", "vmin": 0, "vmax": 1}
 SIZE = 0.8  # inches
 
 
-def reconstructions(originals: Floats, made: Floats, shape: tuple[int, int] | None) -> bytes:
-    """Draw examples, and beneath each its reconstruction; a line for each if it is no picture."""
-    originals, made = originals[:MOST_PAIRS], made[:MOST_PAIRS]
+def reconstructions(parts: Mapping[str, Floats], shape: tuple[int, int] | None) -> bytes:
+    """Draw examples, and beneath each what it has become; a line for each if it is no picture.
+
+    Args:
+        parts: the examples, then what was made of them in turn, by what that is; NaN is blank.
+        shape: of a picture.
+    """
+    parts = {name: values[:MOST_SHOWN] for name, values in parts.items()}
     if shape is None:
-        return _lines({"original": originals, "reconstructed": made})
-    across = min(len(originals), ACROSS)
+        return _lines(parts)
+    count = len(next(iter(parts.values())))
+    across = min(count, ACROSS)
     wide, high = fitted(shape, SIZE, SIZE)
-    rows = range(0, len(originals), across)
-    pitch = 2 * high + 0.2
+    rows = range(0, count, across)
+    pitch = len(parts) * high + 0.2
     sheet = Sheet(1.4 + across * wide, 0.2 + len(rows) * pitch)
     for row, first in enumerate(rows):
-        top, part = 0.2 + row * pitch, slice(first, first + across)
-        missing = np.full((across - len(originals[part]), originals.shape[1]), np.nan)
-        pairs = np.concatenate((originals[part], missing, made[part]))
-        sheet.image(tiled(pairs, shape, across), 1.2, top, across * wide, 2 * high, **PIXELS)
-        for below, name in enumerate(("original", "reconstructed")):
+        top = 0.2 + row * pitch
+        for below, (name, values) in enumerate(parts.items()):
+            tiles = tiled(values[first : first + across], shape, across)
+            sheet.image(tiles, 1.2, top + below * high, across * wide, high, **PIXELS)
             sheet.words(name, 1.1, top + (below + 0.5) * high, ha="right", va="center")
     return png(sheet.figure)
 
@@ -57,7 +63,7 @@ def samples(pictures: Floats, shape: tuple[int, int] | None) -> bytes:
     return png(sheet.figure)
 
 
-def _lines(parts: dict[str, Floats]) -> bytes:
+def _lines(parts: Mapping[str, Floats]) -> bytes:
     """Side by side: a row for each example, its features from left to right."""
     wide, high = 4.0, 0.12 * max(map(len, parts.values()))
     sheet = Sheet(0.2 + len(parts) * (wide + 0.2), high + 0.6)
