@@ -197,7 +197,8 @@ class Reference(Fit):
         if name == "random":
             order = shuffled(_seeds(config.seed)["features"], len(features))
             features = features[order[: len(chosen.chosen())].to(features.device)]
-        selector = _selector(config, choice.split, len(features))
+        # its mask stands still: of its estimator nothing is asked, but that it takes any k
+        selector = _selector(config, choice.split, len(features), estimator="pi_st")
         for buffer, value in chosen.named_buffers():
             selector.get_buffer(buffer).copy_(value)
         with torch.no_grad():
@@ -243,7 +244,9 @@ def means_of_others(losses: Tensor) -> Tensor:
     return (losses.sum() - losses) / max(len(losses) - 1, 1)
 
 
-def _selector(config: FeatureSelectionConfig, split: Split, k: int | None) -> FeatureSelector:
+def _selector(
+    config: FeatureSelectionConfig, split: Split, k: int | None, estimator: str | None = None
+) -> FeatureSelector:
     """A selector of k features of this data with its first weights, in which k has no say."""
     classes = None
     if config.objective == "classification":
@@ -258,7 +261,7 @@ def _selector(config: FeatureSelectionConfig, split: Split, k: int | None) -> Fe
             k,
             hidden=config.hidden,
             tau=config.tau,
-            estimator=config.used_estimator,
+            estimator=estimator or config.used_estimator,
             hard=config.hard,
             reconstructs=config.objective == "reconstruction",
         )

@@ -55,8 +55,15 @@ def test_test_examples_may_be_given():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"objective": "ranking"}, "objective must be one of classification, regression; got"),
-        ({"objective": "regression"}, "y must be float32 for regression; got int64"),
+        ({"objective": "ranking"}, "objective must be one of classification, regression, recon"),
+        (
+            {"objective": "regression"},
+            r"y must be float32 of shape \(500,\) for regression; got int64",
+        ),
+        (
+            {"objective": "reconstruction"},
+            "y must be float32 of the shape of x for reconstruction; got int64",
+        ),
         ({"seed": -1}, r"seed must be an integer in \[0, 2\*\*32\); got -1"),
         ({"seed": True}, r"seed must be an integer in \[0, 2\*\*32\); got True"),
         ({"validation": 0}, "validation must be a number between 0 and 1; got 0"),
@@ -71,14 +78,30 @@ def test_bad_splits_are_refused(change, message):
         split(X, Y, **change)
 
 
+def test_what_is_to_be_reconstructed_is_x_in_its_range():
+    x = X / 1000
+    parts = split(x, x, objective="reconstruction")
+    assert torch.equal(parts.test.y, parts.test.x) and parts.test.y.shape == (100, 2)
+    with pytest.raises(ValueError, match=r"y must be in \[0, 1\] for reconstruction; got others"):
+        split(X, X, objective="reconstruction")
+    with pytest.raises(ValueError, match=r"y must be float32 of shape \(500,\) for regression"):
+        split(x, x, objective="regression")
+
+
 @pytest.mark.parametrize(
     ("x", "y", "message"),
     [
         (torch.ones(3), torch.zeros(3).long(), r"x must be float32 of shape \(m, n\).*; got"),
         (torch.ones(3, 2).double(), torch.zeros(3).long(), "x must be float32 .*; got float64"),
         (torch.ones(0, 2), torch.zeros(0).long(), "x must be float32"),
-        (torch.ones(3, 2), torch.zeros(3).double(), r"y must be int64 or .* \(3,\); got float64"),
+        (
+            torch.ones(3, 2),
+            torch.zeros(3).double(),
+            r"y must be int64 or .* \(3,\), .*; got float64",
+        ),
         (torch.ones(3, 2), torch.zeros(2).long(), r"y must be int64 or float32 of shape \(3,\)"),
+        (torch.ones(3, 2), torch.zeros(3, 1), r"y must be .* \(3,\), or like x; got float32"),
+        (torch.ones(3, 2), torch.zeros(3, 2).long(), "y must be .*, or like x; got int64"),
         (torch.ones(3, 2), torch.tensor([0, 1, -1]), "y must be at least 0; got -1"),
         (
             torch.tensor([[0.0, torch.nan], [1.0, 2.0], [torch.inf, torch.inf]]),
@@ -103,5 +126,8 @@ def test_parts_that_do_not_fit_are_refused():
         ValueError, match="Split: validation must have the 2 features of train; got 1"
     ):
         Split(whole, narrow, whole)
-    with pytest.raises(ValueError, match="Split: test must have a y of the dtype of train's; got"):
+    with pytest.raises(ValueError, match="Split: test must have a y of the kind of train's; got"):
         Split(whole, whole, Examples(X, Y.float()))
+    number, again = Examples(X, Y.float()), Examples(X, X)
+    with pytest.raises(ValueError, match="Split: test must have a y of the kind of train's; got"):
+        Split(number, number, again)

@@ -269,6 +269,45 @@ def test_a_regression_finds_the_features_of_a_line():
     assert result.test["r2"] == pytest.approx(1 - result.test["loss"] / variance)
 
 
+def bits(m=1200):
+    """20 independent bits, of which three are open and the others seldom one; one never."""
+    chances = torch.full((20,), 0.03)
+    chances[list(INFORMATIVE)], chances[0] = 0.5, 0.0
+    x = (torch.rand(m, 20, generator=torch.Generator().manual_seed(0)) < chances).float()
+    return split(x, x, objective="reconstruction")
+
+
+RECONSTRUCTION = changed(QUICK, objective="reconstruction", standardize=False)
+
+
+@pytest.mark.filterwarnings("ignore:train_feature_selector. constant features")
+@pytest.mark.parametrize("estimator", ["gumbel_sigmoid", "pi_st", "simple", "score_function"])
+def test_a_reconstruction_finds_what_cannot_be_guessed(estimator):
+    parts, slow = bits(), estimator == "score_function"
+    config = changed(RECONSTRUCTION, estimator=estimator, epochs=80 if slow else 30)
+    result = train_feature_selector(config, parts)
+    assert result.features == INFORMATIVE
+    assert result.references["random"]["r2"] < result.test["r2"] < result.references["all"]["r2"]
+    out = result.model(parts.test.x).detach().sigmoid().double()
+    y = parts.test.y.double()
+    costs = -(y * out.log() + (1 - y) * (1 - out).log())
+    assert result.test["loss"] == pytest.approx(float(costs.mean()), rel=1e-3)
+    error = (out - y).square().mean()
+    assert result.test["rmse"] == pytest.approx(float(error.sqrt()), rel=1e-4)
+    share = 1 - float(error / y.var(0, correction=0).mean())
+    assert result.test["r2"] == pytest.approx(share, abs=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:train_feature_selector. constant features")
+@pytest.mark.parametrize("estimator", ["gumbel_sigmoid", "score_function"])
+def test_a_resumed_reconstruction_is_the_same_to_the_bit(estimator):
+    parts, stopped = bits(), Recorder(43)
+    config = changed(RECONSTRUCTION, epochs=4, references=False, estimator=estimator)
+    wanted = train_feature_selector(config, parts)
+    assert train_feature_selector(config, parts, callbacks=stopped) is None
+    assert train_feature_selector(config, parts, resume=stored(stopped.checkpoints[-1])) == wanted
+
+
 def test_the_losses_of_a_regression_are_in_the_units_of_y():
     recorder, config = Recorder(), changed(QUICK, objective="regression", references=False)
     train_feature_selector(config, LINE, callbacks=recorder)
@@ -304,8 +343,12 @@ def test_every_estimator_of_k_of_n_finds_them(estimator):
 def test_an_estimator_of_one_finds_one():
     """Of features of which one says the class, and the others nothing."""
     parts = (Examples(e.x, (e.x[:, 4] > 0).long()) for e in parts_of(SIGNS))
-    config = changed(QUICK, k=1, estimator="reinmax", epochs=20, references=False)
-    assert train_feature_selector(config, Split(*parts)).features == (4,)
+    result = train_feature_selector(
+        changed(QUICK, k=1, estimator="reinmax", epochs=20), Split(*parts)
+    )
+    assert result.features == (4,)
+    # a reference sees more of them than the estimator could draw
+    assert result.references["all"]["accuracy"] > 0.8 > result.references["random"]["accuracy"]
 
 
 def test_no_warning_without_constant_features():
@@ -499,7 +542,7 @@ def test_a_huge_learning_rate_is_divergence():
         ({"batch_size": None}, "batch_size must be an integer of at least 1; got None"),
         ({"hidden": [64]}, r"hidden must be a tuple of integers of at least 1; got \[64\]"),
         ({"hidden": (0,)}, r"hidden must be a tuple of integers of at least 1; got \(0,\)"),
-        ({"objective": "ranking"}, "objective must be one of classification, regression; got"),
+        ({"objective": "ranking"}, "objective must be one of classification, regression, recons"),
         ({"learning_rate": 0.0}, "learning_rate must be in \\(0, 1e30\\]; got 0.0"),
         ({"mask_learning_rate": "1"}, "mask_learning_rate must be a number; got '1'"),
         ({"last_tau": 0}, r"last_tau must be in \(0, 1e30\]; got 0"),
@@ -531,9 +574,9 @@ def test_data_that_do_not_fit_are_refused():
         train_feature_selector(changed(QUICK, k=19), with_constants(signs()))
     with pytest.raises(ValueError, match="a feature must not be constant; got all constant"):
         train_feature_selector(QUICK, with_constants(signs(), range(20)))
-    with pytest.raises(ValueError, match="y must be float32 for regression; got int64"):
+    with pytest.raises(ValueError, match="y must be float32 of .* for regression; got int64"):
         train_feature_selector(changed(QUICK, objective="regression"), SIGNS)
-    with pytest.raises(ValueError, match="y must be int64 for classification; got float32"):
+    with pytest.raises(ValueError, match="y must be int64 of .* for classification; got float32"):
         train_feature_selector(QUICK, LINE)
     one = Split(*(Examples(e.x, e.y * 0) for e in parts_of(SIGNS)))
     with pytest.raises(ValueError, match="classes must be at least 2"):

@@ -85,6 +85,12 @@ def test_a_regression_answers_in_the_units_of_its_targets(generator):
     assert model(x).tolist() == pytest.approx(wanted.tolist(), rel=1e-6)
 
 
+def test_a_reconstruction_answers_with_the_logits_of_all_features(generator):
+    x = torch.rand(30, 6, generator=generator)
+    model = FeatureSelector(6, None, 2, reconstructs=True).eval()
+    assert torch.equal(model(x), model.network(x * model.mask())) and model(x).shape == (30, 6)
+
+
 def with_constants(estimator, k, n=6):
     model = FeatureSelector(n, 2, k, estimator=estimator)
     x = torch.randn(50, n, generator=torch.Generator().manual_seed(3))
@@ -161,7 +167,8 @@ def test_constant_data_are_refused():
     [
         ({"k": 0}, r"k must be in \[1, 20\].*; got 0"),
         ({"k": 21}, r"k must be in \[1, 20\].*; got 21"),
-        ({"classes": 1}, "classes must be at least 2, or None for regression; got 1"),
+        ({"classes": 1}, "classes must be at least 2, or None for numbers; got 1"),
+        ({"reconstructs": True}, "classes must be None where features are reconstructed; got 3"),
         ({"estimator": "magic"}, "estimator must be one of pi_st, .*; got 'magic'"),
         ({"estimator": "reinmax"}, "k must be 1 with the estimator reinmax; got 5"),
         ({"k": None}, "estimator must be pi_st_implicit where k is learned; got 'gumbel_sigmoid'"),

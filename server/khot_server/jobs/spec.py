@@ -150,7 +150,7 @@ class VaeSpec:
         estimator = self.estimator or "pi_st"
         if self.prior == "exact" and ESTIMATORS[estimator] != EXACT_LAW:
             able = ", ".join(name for name, law in ESTIMATORS.items() if law == EXACT_LAW)
-            must = f"must be softmax unless the estimator is one of {able}"
+            must = f"must not be exact unless the estimator is one of {able}"
             check.refuse("prior", must, f"exact with {estimator}, whose law has no known KL")
 
 

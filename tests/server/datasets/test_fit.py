@@ -80,6 +80,17 @@ def test_the_objective_is_that_of_the_values_unless_it_is_given(kind, asked, obj
     )
 
 
+def test_a_reconstruction_needs_no_target_and_takes_no_label_for_a_feature():
+    again = select(objective="reconstruction")
+    names = ("height", "weight", "age")
+    assert fit.check(again, table()) == fit.Plan(names, None, "reconstruction")
+    assert fit.check(again, table(target=None)).features == (*names, "label")
+    plan = fit.check(again, pictures())
+    assert plan.feature_shape == (3, 4) and len(plan.features) == 12
+    plan = fit.check(select(objective="reconstruction", ignore=("pixel_0_0",)), pictures())
+    assert plan.feature_shape == () and len(plan.features) == 11
+
+
 MANY = {"distinct": 1001, "rarest": None}
 REFUSED = {
     "k as the features": (select(k=3), table(), "k", "less than 3, the number of features; got 3"),
@@ -94,6 +105,30 @@ REFUSED = {
         table(column("a"), column("b", distinct=1), column("c", distinct=1)),
         "k",
         "at most 1, the number of features that are not constant; got 2",
+    ),
+    "a column that cannot be reconstructed": (
+        select(objective="reconstruction"),
+        table(column("a"), column("b", min=-1.0), column("c")),
+        "dataset",
+        "columns must lie in [0, 1]; got values from -1 to 1 in 'b'",
+    ),
+    "a value to reconstruct that is missing": (
+        select(objective="reconstruction", missing="impute"),
+        table(column("a"), column("b", missing=2), column("c")),
+        "dataset",
+        "must have a value in every cell; got 2 in 'b'",
+    ),
+    "text that cannot be reconstructed": (
+        select(objective="reconstruction"),
+        table(column("a"), column("b", T), column("c")),
+        "ignore",
+        "must name all columns of text; got not 'b'",
+    ),
+    "all of them, to reconstruct": (
+        select(objective="reconstruction", k=3),
+        table(),
+        "k",
+        "less than 3, the number of features; got 3",
     ),
     "an unknown target": (
         select(target="hieght"),

@@ -73,6 +73,17 @@ def test_a_training_reports_and_ends_with_a_result_and_files(order):
         assert (order.directory / "artifacts" / file.name).stat().st_size == file.size_bytes
 
 
+def test_a_reconstruction_needs_no_target_and_leaves_its_pictures(order):
+    last, _ = run(replace(order, spec=replace(order.spec, objective="reconstruction")))
+    assert isinstance(last, Finished), last
+    result = last.result
+    assert len(result.features) == 10 and set(result.test) == {"loss", "rmse", "r2"}
+    assert result.classes == () and 0 < result.test["loss"] < 0.7, "that of even chance is 0.69"
+    assert "reconstructions.png" in {file.name for file in last.artifacts}
+    code = (order.directory / "artifacts" / "report.html").read_text()
+    assert "outputs.sigmoid()" in code
+
+
 def test_a_vae_leaves_its_pictures(order):
     spec = VaeSpec(dataset="digits", latents=2, n=6, k=2, epochs=1, encoder=(16,), decoder=(16,))
     last, _ = run(replace(order, spec=spec))

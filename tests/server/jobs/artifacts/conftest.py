@@ -14,6 +14,7 @@ from khot_server.jobs.artifacts import (
     History,
     Made,
     Predicted,
+    Reconstructed,
     provenance,
 )
 from khot_server.jobs.records import Point
@@ -94,6 +95,23 @@ def pixels() -> Made:
         history=History(points("selection", "reference_all", "reference_random")),
         data=Data(name="digits", names=names, feature_shape=shape, class_means=means),
         marks={"mask frozen": 2, "best": 3},
+    )
+
+
+@pytest.fixture
+def again(pixels: Made) -> Made:
+    """A selection of 10 of 64 pixels, which tell the others."""
+    test = {"loss": 0.35, "rmse": 0.21, "r2": 0.7}
+    rows = np.random.default_rng(4).uniform(size=(2, 13, 64))
+    seen = np.where(np.arange(64) < 10, rows[0], np.nan)
+    names = pixels.data.names
+    return replace(
+        pixels,
+        spec=FeatureSelectionSpec(dataset="digits", k=10, objective="reconstruction"),
+        result=selected(names, 10, feature_shape=(8, 8), test=test),
+        history=History(points("selection", names=("loss", "rmse", "r2"))),
+        data=replace(pixels.data, class_means=None),
+        reconstructed=Reconstructed(originals=rows[0], seen=seen, reconstructions=rows[1]),
     )
 
 
@@ -182,7 +200,7 @@ def regression() -> Made:
     )
 
 
-@pytest.fixture(params=["pixels", "table", "vae", "vae_of_table", "regression"])
+@pytest.fixture(params=["pixels", "again", "table", "vae", "vae_of_table", "regression"])
 def made(request: pytest.FixtureRequest) -> Made:
     """One of each kind."""
     return request.getfixturevalue(request.param)

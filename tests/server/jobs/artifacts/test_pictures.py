@@ -27,6 +27,7 @@ def runs(line):
 
 NAMES = {
     "pixels": ["inclusion.png", "curves.png"],
+    "again": ["inclusion.png", "reconstructions.png", "curves.png"],
     "table": ["columns.png", "curves.png"],
     "vae": ["reconstructions.png", "samples.png", "units.png", "usage.png", "curves.png"],
     "regression": ["coefficients.png", "columns.png", "predictions.png", "curves.png"],
