@@ -103,6 +103,8 @@ static const double TAIL_f32 = 22, TAIL_f64 = 44;
 /* Beyond it a unit is certain, to the last bit: weights are kept within the range of REAL. */
 static const double REACH_f32 = 60, REACH_f64 = 300;
 enum { TABLE_BYTES = 1 << 22 };
+/* Of a row, by which a table of chances has paid for itself. */
+enum { MANY_SAMPLES = 8 };
 
 /* Where the numbers of a draw come from, and a thread's room for them. */
 typedef struct {

@@ -10,6 +10,7 @@ typedef struct {
     NAME(Lanes) *weight;                    /* of the r-th unit from the end, at r - 1 */
     int32_t *unit;                          /* its index, at (r - 1) LANES + lane */
     NAME(Lanes) *table, *saved;
+    REAL *chance; /* of one lane, (k, n), if it has so many samples that it pays; else NULL */
 } NAME(Group);
 
 /* The ratios after r units, from the end, are those of m = low to min(k, r) ones. */
@@ -90,8 +91,43 @@ static int64_t NAME(walk)(const NAME(Group) *of, int l, int64_t last, int64_t m,
     return m;
 }
 
+/* The chance of each unit to be taken with m left, at (m - 1) n + unit: what `walk` computes. */
+static void NAME(tabulate)(const NAME(Group) *of, int l, int64_t n) {
+    memset(of->chance, 0, (size_t)(of->k[l] * n) * sizeof *of->chance);
+    for (int64_t r = 1; r <= of->n[l]; r++) {
+        const int64_t low = NAME(low)(of, r - 1);
+        const NAME(Lanes) *below = of->table + (r - 1) * of->stride - low;
+        const REAL w = of->weight[r - 1][l];
+        REAL *out = of->chance + of->unit[(r - 1) * LANES + l] - n;
+        for (int64_t m = low > 1 ? low : 1; m <= of->k[l]; m++)
+            out[m * n] = m < r ? w / (w + below[m][l]) : 2;
+    }
+}
+
+/* The same walk as `walk`, by that table: with neither its divisions nor its leaps. */
+static void NAME(walk_by_chance)(const REAL *chance, int64_t n, int64_t m, const double *u,
+                                 REAL *z) {
+    chance += (m - 1) * n;
+    for (int64_t unit = 0; unit < n && m > 0; unit++) {
+        if (!(u[unit] < (double)chance[unit])) continue;
+        z[unit] = 1;
+        m--;
+        chance -= n;
+    }
+}
+
 static void NAME(draw_group)(NAME(Group) *of, const Numbers *numbers, int64_t n, REAL *z) {
     NAME(sweep)(of);
+    for (int l = 0; l < LANES && of->chance; l++) {
+        if (!of->n[l] || !of->k[l]) continue;
+        NAME(tabulate)(of, l, n);
+        for (int64_t s = 0; s < numbers->samples; s++) {
+            const double *u = numbers_of(numbers, s, of->row[l], n);
+            REAL *own = z + (s * numbers->rows + of->row[l]) * n;
+            NAME(walk_by_chance)(of->chance, n, of->k[l], u, own);
+        }
+    }
+    if (of->chance) return;
     for (int l = 0; l < LANES; l++)
         for (int64_t s = 0; s < numbers->samples; s++)
             numbers->to_take[l * numbers->samples + s] = of->k[l];
@@ -144,11 +180,17 @@ static int NAME(draw_rows)(const REAL *theta, const double *k, int64_t k_stride,
     NAME(measure)(&of);
     const int64_t parts = (of.most_n + of.length - 1) / of.length;
     const size_t cells = (size_t)(of.length + 1 + parts) * (size_t)of.stride;
-    of.table = aligned_alloc(64, (cells + 1) / 2 * 2 * sizeof *of.table);
-    if (!of.table) return 0;
+    const size_t every = (size_t)(of.most_k * n) * sizeof(REAL);
+    const int by_chance = parts == 1 && numbers->samples >= MANY_SAMPLES && every <= TABLE_BYTES;
+    const size_t chances = by_chance ? every : 0;
+    const size_t tables = (cells + 1) / 2 * 2 * sizeof *of.table;
+    char *room = aligned_alloc(64, (tables + chances + 63) / 64 * 64);
+    if (!room) return 0;
+    of.table = (NAME(Lanes) *)(void *)room;
     of.saved = of.table + (of.length + 1) * of.stride;
+    of.chance = by_chance ? (REAL *)(void *)(room + tables) : NULL;
     NAME(draw_group)(&of, numbers, n, z);
-    free(of.table);
+    free(room);
     return 1;
 }
 

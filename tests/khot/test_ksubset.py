@@ -296,3 +296,23 @@ def test_the_law_on_cuda():
         assert torch.allclose(a.cpu(), b, atol=1e-10)
     drawn = _ksubset.draw(theta.cuda(), k.cuda(), seeds=seeds.cuda())
     assert bool((drawn.sum(-1).cpu() == k.T).all())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("n", "k"), [(784, 50), (1000, 500), (30, 29), (10, 5), (5, 1), (3, 3), (600, 598)]
+)
+def test_many_samples_are_those_that_a_few_are(n, k, dtype):
+    """Of many of a row, the kernel looks the chances up; of few it computes them as it goes."""
+    theta = 3 * torch.randn(11, n, generator=torch.Generator().manual_seed(n), dtype=dtype)
+    theta[1, : (n - k) // 2] = -torch.inf
+    wanted = torch.full((11, 1), float(k), dtype=torch.float64)
+    wanted[2:5] = torch.tensor([[0.0], [1.0], [min(k, 2.0)]])
+    seeds = khot.row_seeds(7, 11)
+    many = _ksubset.draw(theta, wanted, seeds=seeds, samples=12)
+    few = [_ksubset.draw(theta, wanted, seeds=seeds, first=at, samples=4) for at in (0, 4, 8)]
+    assert torch.equal(many, torch.cat(few))
+    assert torch.equal(many.sum(-1).T.double(), wanted.expand(-1, 12))
+    u = torch.rand(12, 11, n, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    by_few = [_ksubset.draw(theta, wanted, u=part) for part in u.split(4)]
+    assert torch.equal(_ksubset.draw(theta, wanted, u=u), torch.cat(by_few))
