@@ -15,7 +15,7 @@ def script():
     return runpy.run_path(str(HERE / "which_estimator.py"))
 
 
-@pytest.mark.parametrize("table", ["table", "vaes", "averaged", "limits"])
+@pytest.mark.parametrize("table", ["table", "vaes", "means", "limits"])
 def test_the_page_shows_the_tables_of_the_results(script, table):
     hint = "paste the output of: python tests/bench/which_estimator.py"
     assert script[table]() in PAGE.read_text(), hint

@@ -2,10 +2,10 @@
 
     python tests/bench/which_estimator.py
 
-Losses are of `khot reproduce table3`, `table4` and `table4-large`, the equation of `khot reproduce
-ks`, times and memory of `bench_estimator_steps.py`, `bench_table3_steps.py` and
-`bench_table4_steps.py`, what there is to be had of `bench_table3_limits.py` and
-`bench_table4_limits.py`: all in tests/bench/results, where each says how it was made.
+Losses are of `khot reproduce table3`, `table3-classes`, `table4`, `table4-mean` and `table4-large`,
+the equation of `khot reproduce ks`, times and memory of `bench_estimator_steps.py`,
+`bench_table3_steps.py` and `bench_table4_steps.py`, what there is to be had of
+`bench_table3_limits.py`: all in tests/bench/results, where each says how it was made.
 """
 
 import csv
@@ -15,17 +15,21 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from khot_client.reproduce import experiments
+from khot_client.reproduce.ledger import latest, number
 
 RESULTS = Path(__file__).parent / "results"
 HEADER = (
     "estimator",
-    "MNIST loss",
-    "Fashion-MNIST loss",
+    "MNIST",
+    "Fashion-MNIST",
+    "MNIST pixels",
+    "Fashion-MNIST pixels",
     "equations found",
     "step",
     "plain step",
     "memory",
 )
+DATASETS = ("mnist", "fashion-mnist")
 VAES = {
     "table4": "Small, ten vectors with k = 5 of n = 10:",
     "table4-large": "Large, one vector with k = 500 of n = 1000:",
@@ -41,7 +45,7 @@ def rows(name: str) -> list[dict[str, str]]:
 
 def table() -> str:
     """The lines of the table, in Markdown."""
-    losses, found = _losses(), _equations()
+    classes, pixels, found = _losses("table3-classes"), _losses("table3"), _equations()
     plain = {row["method"]: f"{float(row['plain / khot']):.1f}" for row in rows("table3_steps")}
     lines = []
     for row in rows("estimator_steps"):
@@ -51,7 +55,7 @@ def table() -> str:
         lines.append(
             (
                 f"`{name}`" + (f" (k = {row['k']})" if row["k"] == "1" else ""),
-                *(losses.get((dataset, name), "") for dataset in ("mnist", "fashion-mnist")),
+                *(losses.get((d, name), "") for losses in (classes, pixels) for d in DATASETS),
                 found.get(name, ""),
                 f"{float(row['/ gates']):.2f}",
                 plain.get(name, ""),
@@ -84,30 +88,30 @@ def _vaes(experiment: str) -> str:
     return _markdown([*header, "seconds an epoch", "plain", "of dense"], lines)
 
 
-def averaged() -> str:
-    """What the small VAEs of MNIST lose if divergences are averaged, in Markdown."""
-    told, test = rows("table4_limits"), _tests("table4")
-    reported = experiments.find("table4").reported
-    epochs = list(dict.fromkeys(row["epoch"] for row in told))
+def means() -> str:
+    """What the small VAEs lose with the mean of their divergences, in Markdown."""
+    there = latest(rows("table4-mean"), experiments.find("table4-mean").varied)
+    summed = _tests("table4")
+    reported = experiments.find("table4-mean").reported
     lines = []
-    for name in dict.fromkeys(row["method"] for row in told):
-        cell = "mnist", name
-        losses = [row["loss, averaged"] for row in told if row["method"] == name]
-        summed = _mean(test[cell], 3, 2)
-        lines.append([f"`{name}`", f"{reported[cell].mean:.2f}", summed, *losses])
-    header = [
-        "estimator",
-        "published",
-        "summed",
-        *(f"averaged, {epoch} epochs" for epoch in epochs),
-    ]
+    for row in there:
+        cell = row["dataset"], row["method"]
+        loss, top = number(row, "test_loss"), number(row, "test_top_reconstruction")
+        lines.append(
+            [
+                *(row["dataset"], f"`{row['method']}`", f"{reported[cell].mean:.2f}"),
+                *(_mean(summed[cell], 3, 2), f"{loss:.2f}"),
+                *(f"{top + number(row, 'test_prior'):.2f}", row["epochs_run"]),
+            ]
+        )
+    header = ("data set", "estimator", "published", "sum", "mean", "mean, top codes", "epochs")
     return _markdown(header, lines)
 
 
 def _tests(experiment: str) -> dict[tuple[str, str], list[float]]:
-    """Test losses by data set and method."""
+    """Test losses by data set and method, with the settings that it was last run with."""
     found = defaultdict(list)
-    for row in rows(experiment):
+    for row in latest(rows(experiment), experiments.find(experiment).varied):
         found[row["dataset"], row["method"]].append(float(row["test_loss"]))
     return found
 
@@ -129,9 +133,9 @@ def _markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in cells)
 
 
-def _losses() -> dict[tuple[str, str], str]:
+def _losses(experiment: str) -> dict[tuple[str, str], str]:
     """Mean test losses by data set and method, with the number of seeds where it is not five."""
-    return {cell: _mean(values, 5, 4) for cell, values in _tests("table3-classes").items()}
+    return {cell: _mean(values, 5, 4) for cell, values in _tests(experiment).items()}
 
 
 def _equations() -> dict[str, str]:
@@ -142,4 +146,4 @@ def _equations() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    print(table(), vaes(), averaged(), limits(), sep="\n\n")
+    print(table(), vaes(), means(), limits(), sep="\n\n")

@@ -4,12 +4,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.ticker import FixedLocator, MaxNLocator
 
 from khot_server.jobs.artifacts.made import Floats
 from khot_server.jobs.artifacts.pictures.drawing import (
     BLUE,
     INK,
+    PALE,
     SHADES,
     Sheet,
     fitted,
@@ -21,7 +23,8 @@ from khot_server.jobs.results import VaeResult
 ACROSS = 10
 MOST_SHOWN = 20
 MOST_SAMPLES = 60
-PIXELS: Any = {"cmap": "gray", "vmin": 0, "vmax": 1}
+UNSEEN = -1.0  # below all pixels, which has a colour of its own
+PIXELS: Any = {"cmap": colormaps["gray"].with_extremes(under=PALE), "vmin": 0, "vmax": 1}
 SIZE = 0.8  # inches
 
 
@@ -29,10 +32,11 @@ def reconstructions(parts: Mapping[str, Floats], shape: tuple[int, int] | None) 
     """Draw examples, and beneath each what it has become; a line for each if it is no picture.
 
     Args:
-        parts: the examples, then what was made of them in turn, by what that is; NaN is blank.
+        parts: the examples, then what was made of them in turn, by what that is; NaN where there
+            is nothing to be seen.
         shape: of a picture.
     """
-    parts = {name: values[:MOST_SHOWN] for name, values in parts.items()}
+    parts = {n: np.nan_to_num(values[:MOST_SHOWN], nan=UNSEEN) for n, values in parts.items()}
     if shape is None:
         return _lines(parts)
     count = len(next(iter(parts.values())))
