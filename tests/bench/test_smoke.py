@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 
+PICTURES = b"<svg", b"\x89PNG"
 BENCHMARKS = sorted(Path(__file__).parent.glob("bench_*.py"))
 
 
 @pytest.mark.parametrize("path", BENCHMARKS, ids=lambda path: path.stem)
 def test_benchmark_runs(path, tmp_path, monkeypatch):
     threads = torch.get_num_threads()
-    out, picture = tmp_path / "out", tmp_path / "picture.svg"
+    out, picture = tmp_path / "out", tmp_path / "picture"
     command = [str(path), "--smoke", "--out", str(out)]
     if "picture=" in path.read_text():
         command += ["--picture", str(picture)]
@@ -28,5 +29,5 @@ def test_benchmark_runs(path, tmp_path, monkeypatch):
     assert written.stem == path.stem.removeprefix("bench_")
     with written.open() as file:
         rows = list(csv.DictReader(file))
-    assert "--picture" not in command or picture.read_text().startswith("<svg")
+    assert "--picture" not in command or picture.read_bytes().startswith(PICTURES)
     assert rows and all(row["commit"] and row["torch"] and row["device"] for row in rows)

@@ -231,7 +231,7 @@ def test_the_table_of_vaes_has_the_papers_numbers_and_the_curves(tmp_path):
     rows = [vae_row(r, 90.0 + r.seed, [100.0, 95.0, 92.0, 91.0 + r.seed]) for r in runs]
     text = report.page(TABLE4, rows, "table4", quick=False)
     line = "| πST (`pi_st`) | 82.78 ± 0.23 | 90.50 ± 0.71 | 2 | +7.72 | no |"
-    assert f"{line} 81.50 | 82.50 | 8.00 | 20 |" in text and "at 200 epochs?" in text
+    assert f"{line} 89.50 | 82.50 | 8.00 | 20 |" in text and "at 200 epochs?" in text
     old = [row | {"test_top_reconstruction": ""} for row in rows]
     assert "| no |  | 82.50 | 8.00 | 20 |" in TABLE4.table(old, TABLE4.reported)
     assert "| `simple` | 100.00 | 95.00 | 91.50 |" in text and "| method | 5 | 10 | 20 |" in text
@@ -354,7 +354,7 @@ def test_what_is_written_is_read_again_and_the_rest_stays(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("table9", "must be among table3, table3-classes, figure5, ks, table4, .*; got 'table9'"),
+        ("table9", "must be among table3, table3-classes, figure5, ks, table4, "),
         ("table3 --methods pi", "methods: must be among softsub, ncpss, simple, pi_st, pi_st2"),
         ("table3 --datasets digits", "datasets: must be among mnist, fashion-mnist; got 'digits'"),
         ("table3 --seeds some", "seeds: must be whole numbers such as 0-4 or 1,2,7; got 'some'"),
@@ -362,7 +362,7 @@ def test_what_is_written_is_read_again_and_the_rest_stays(tmp_path):
         ("table3 --write", "write: must come with --search; got it alone"),
         ("table3 --quick --search --write", "write: must be of a whole search; got it with"),
         ("table3 --search --seeds 3", "seeds: must be absent with --search"),
-        ("figure5 --search", "search: must be of table3, table3-classes, table4, .*; got figure5"),
+        ("figure5 --search", "search: must be of table3, table3-classes, table4, "),
         ("table3 --field f.npz", "field: must be of ks; got it with table3"),
         ("ks --field f.npz", "f.npz: must be a file with a field; got No such file"),
         ("ks --terms 2", "terms: must come with --field; got it alone"),
