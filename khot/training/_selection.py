@@ -234,7 +234,7 @@ def measure(selector: FeatureSelector, examples: Examples) -> dict[str, float]:
     if not y.is_floating_point():
         return {"loss": total / len(y), "accuracy": right / len(y)}
     error = squares / y.numel()
-    variance = float(y.double().var(0, correction=0).mean())
+    variance = float(y.var(0, correction=0).double().mean())
     r2 = 1 - error / variance if variance > 0 else 0.0
     return {"loss": total / y.numel() if whole else error, "rmse": math.sqrt(error), "r2": r2}
 
