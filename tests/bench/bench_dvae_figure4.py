@@ -97,6 +97,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
                 axis.plot(*zip(*points, strict=True), "-", color=colour, label=name)
             axis.set_title(title)
             axis.set_xlabel("epoch")
+            axis.xaxis.get_major_locator().set_params(integer=True)
             axis.set_ylabel("nats, test rows")
             axis.legend(frameon=False, fontsize="small")
 

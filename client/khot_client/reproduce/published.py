@@ -130,8 +130,8 @@ By the loss that both are trained with, minus the ELBO, straight-through Gumbel-
 SIMPLE at tau = 1, and so it is in the notebooks that the paper's authors published: their training
 losses end near 105 and 120. The curves that those notebooks evaluate, and the figure has, are of
 another sum: the reconstruction, and the divergence of the *10*-subset law of the same logits, that
-of the figure's left half. By it SIMPLE is below, theirs (235 and 245) as ours.
-`python tests/bench/bench_dvae_figure4.py` measures both after every epoch:
+of the figure's left half. By it SIMPLE is below in theirs (235 and 245 nats) and, from the first
+epoch on, in ours. `python tests/bench/bench_dvae_figure4.py` measures both after every epoch:
 
 ![On the left, minus the ELBO: Gumbel-softmax below SIMPLE; on the right, with the divergence of \
 10-subsets, as in the figure: SIMPLE below Gumbel-softmax](dvae_figure4.png)"""
