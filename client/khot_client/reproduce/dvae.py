@@ -18,7 +18,7 @@ from khot_client.reproduce import picture, vae_curves
 from khot_client.reproduce.ledger import Row, number
 from khot_client.reproduce.loss_table import by_dataset, markdown, spread
 from khot_client.reproduce.published import Reported
-from khot_client.reproduce.vae_curves import Curve, in_nats, mean
+from khot_client.reproduce.vae_curves import Curve, in_nats, listed, mean
 from khot_client.specs import Result, VaeResult
 
 # What the figure shows: the first methods are to be below each of the second. By the ELBO, whose
@@ -107,14 +107,8 @@ def _order(by: str, groups: tuple[Sequence[str], Sequence[str]], rows: Sequence[
         for high in upper
         if found[low] >= found[high]
     ]
-    verdict = (
-        f"no; {', '.join(above)}" if above else f"yes, {_listed(lower)} below {_listed(upper)}"
-    )
+    verdict = f"no; {', '.join(above)}" if above else f"yes, {listed(lower)} below {listed(upper)}"
     return f"The order of the figure by {by}: {verdict}."
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
 
 
 def _by_k(rows: Sequence[Row]) -> list[tuple[int, list[Row]]]:

@@ -6,6 +6,7 @@ epoch, on validation rows. What a curve tends to is guessed by a power law throu
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import isnan
 from pathlib import Path
 from statistics import fmean
@@ -32,6 +33,7 @@ MEASURED = (
 EVERY = 5  # epochs
 FURTHER = 10  # times as many epochs, to which a curve is drawn out
 POWERS = np.linspace(0.05, 2.0, 40)
+TERMS = ("reconstruction", "prior")
 LEAST = 4  # points of a curve that is drawn out
 
 Curve = dict[int, float]  # by epoch
@@ -93,21 +95,35 @@ def drawn_out(seen: Curve, epochs: int) -> float | None:
     return min(fits)[1] if fits else None
 
 
+@dataclass(frozen=True)
+class Compared:
+    """The runs of a method on a data set, and what the paper says of it.
+
+    Attributes:
+        guess: what the loss may be after FURTHER times as many epochs as the longest run of any.
+    """
+
+    method: str
+    rows: Sequence[Row]
+    ours: Spread
+    theirs: Reported | None
+    guess: float | None
+
+
 def table(rows: Sequence[Row], reported: Mapping[tuple[str, str], Reported]) -> str:
     """For each data set the final losses beside the paper's, and the curves."""
     parts = []
     for dataset, its in by_dataset(rows):
-        methods = in_order(its)
-        lines = [_line(method, its, reported.get((dataset, method))) for method in methods]
         further = FURTHER * max(int(row["epochs_run"]) for row in its)
+        compared = [_compare(m, its, reported.get((dataset, m)), further) for m in in_order(its)]
         header = (
             *("method", "published", "ours", "seeds", "difference", "at or below"),
             *("top codes", "reconstruction", "prior"),
             *("epochs", f"at {further} epochs?", "seconds an epoch"),
         )
-        parts.append(f"## {dataset}\n\n{markdown(header, lines)}")
-        parts += _plainly(dataset, methods, its, reported, further)
-        parts.append(_curves(methods, its))
+        parts.append(f"## {dataset}\n\n{markdown(header, [_line(one) for one in compared])}")
+        parts += _plainly(compared, further)
+        parts.append(_curves(compared))
     asked = (
         "Top codes: the test loss if codes are not drawn, but those of the k largest logits.\n"
         "The column with a question mark is a guess: the curve, drawn out to "
@@ -119,25 +135,27 @@ def table(rows: Sequence[Row], reported: Mapping[tuple[str, str], Reported]) -> 
     return "\n\n".join([*parts, asked])
 
 
-def _line(method: str, rows: Sequence[Row], theirs: Reported | None) -> tuple[str, ...]:
+def _compare(method: str, rows: Sequence[Row], theirs: Reported | None, further: int) -> Compared:
     its = [row for row in rows if row["method"] == method]
     ours = spread(its, method, "test_loss")
     assert ours is not None
-    epochs = max(int(row["epochs_run"]) for row in its)
-    most = FURTHER * max(int(row["epochs_run"]) for row in rows)
-    guess = drawn_out(mean(its), most)
-    each = fmean(number(row, "seconds") / int(row["epochs_run"]) for row in its)
+    return Compared(method, its, ours, theirs, drawn_out(mean(its), further))
+
+
+def _line(one: Compared) -> tuple[str, ...]:
+    ours, theirs = one.ours, one.theirs
+    each = fmean(number(row, "seconds") / int(row["epochs_run"]) for row in one.rows)
     return (
-        shown(method),
+        shown(one.method),
         f"{theirs.mean:.2f} ± {theirs.deviation:.2f}" if theirs else "",
         in_nats(ours),
         str(ours.count),
         f"{ours.mean - theirs.mean:+.2f}" if theirs else "",
         ("yes" if ours.mean <= theirs.mean else "no") if theirs else "",
-        _by_top_codes(its),
-        *(f"{fmean(number(row, f'test_{term}') for row in its):.2f}" for term in TERMS),
-        str(epochs),
-        "" if guess is None else f"{guess:.1f}",
+        _by_top_codes(one.rows),
+        *(f"{fmean(number(row, f'test_{term}') for row in one.rows):.2f}" for term in TERMS),
+        str(max(int(row["epochs_run"]) for row in one.rows)),
+        "" if one.guess is None else f"{one.guess:.1f}",
         f"{each:.1f}",
     )
 
@@ -149,44 +167,32 @@ def _by_top_codes(rows: Sequence[Row]) -> str:
     return "" if isnan(mean_loss) else f"{mean_loss:.2f}"
 
 
-def _plainly(
-    dataset: str,
-    methods: Sequence[str],
-    rows: Sequence[Row],
-    reported: Mapping[tuple[str, str], Reported],
-    further: int,
-) -> list[str]:
+def _plainly(compared: Sequence[Compared], further: int) -> list[str]:
     """In words: what is above the published numbers, and whether it may stay so."""
-    above, guesses = [], {}
-    for method in methods:
-        theirs = reported.get((dataset, method))
-        if theirs is None:
+    above: list[str] = []
+    reached: list[str] = []
+    stay: list[str] = []
+    for one in compared:
+        if one.theirs is None or one.ours.mean <= one.theirs.mean:
             continue
-        ours = spread(rows, method, "test_loss")
-        assert ours is not None
-        if ours.mean > theirs.mean:
-            above.append(method)
-            its = [row for row in rows if row["method"] == method]
-            guesses[method] = (drawn_out(mean(its), further), theirs.mean)
+        above.append(one.method)
+        if one.guess is not None:
+            (reached if one.guess <= one.theirs.mean else stay).append(one.method)
     if not above:
         return []
-    reached = [name for name, (guess, theirs) in guesses.items() if guess and guess <= theirs]
-    stay = [name for name, (guess, theirs) in guesses.items() if guess and guess > theirs]
-    said = [f"Above the published number: {_listed(above)}."]
+    said = [f"Above the published number: {listed(above)}."]
     if reached:
         said.append(
-            f"After {further} epochs the drawn-out curve is at or below it: {_listed(reached)}."
+            f"After {further} epochs the drawn-out curve is at or below it: {listed(reached)}."
         )
     if stay:
-        said.append(f"After {further} epochs it is above it still: {_listed(stay)}.")
+        said.append(f"After {further} epochs it is above it still: {listed(stay)}.")
     return [" ".join(said)]
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """Names in a sentence."""
     return ", ".join(f"`{name}`" for name in names)
-
-
-TERMS = ("reconstruction", "prior")
 
 
 def in_nats(values: Spread) -> str:
@@ -195,9 +201,9 @@ def in_nats(values: Spread) -> str:
     return f"{values.mean:.2f}{more}"
 
 
-def _curves(methods: Sequence[str], rows: Sequence[Row]) -> str:
+def _curves(compared: Sequence[Compared]) -> str:
     """The validation loss of each method after some of the epochs."""
-    curves = {m: mean([row for row in rows if row["method"] == m]) for m in methods}
+    curves = {one.method: mean(one.rows) for one in compared}
     epochs = sorted({epoch for one in curves.values() for epoch in one})
     some = [epoch for epoch in epochs if epoch == EVERY or epoch % (2 * EVERY) == 0]
     lines = [
