@@ -232,6 +232,8 @@ def test_the_table_of_vaes_has_the_papers_numbers_and_the_curves(tmp_path):
     text = report.page(TABLE4, rows, "table4", quick=False)
     line = "| πST (`pi_st`) | 82.78 ± 0.23 | 90.50 ± 0.71 | 2 | +7.72 | no |"
     assert f"{line} 89.50 | 82.50 | 8.00 | 20 |" in text and "at 200 epochs?" in text
+    assert "what [table4_search](table4_search.md) lists was chosen there" in text
+    assert "_search" not in report.page(TABLE4, rows, "table4_quick", quick=True)
     old = [row | {"test_top_reconstruction": ""} for row in rows]
     assert "| no |  | 82.50 | 8.00 | 20 |" in TABLE4.table(old, TABLE4.reported)
     assert "| `simple` | 100.00 | 95.00 | 91.50 |" in text and "| method | 5 | 10 | 20 |" in text

@@ -49,6 +49,7 @@ class Experiment:
         varied: the settings in which the runs of a method differ.
         unknown: what the paper leaves open, in words.
         searchable: whether --search has a meaning.
+        selected_in: the experiment whose --search chose the settings of each method.
         also: methods that the paper does not have, run only if they are named.
     """
 
@@ -65,6 +66,7 @@ class Experiment:
     varied: tuple[str, ...] = ("seed",)
     unknown: str = ""
     searchable: bool = False
+    selected_in: str = ""
     also: tuple[str, ...] = ()
 
     def choose(
@@ -142,6 +144,7 @@ _TABLE3 = Experiment(
     reported=published.TABLE3,
     unknown=published.OPEN_TABLE3,
     searchable=True,
+    selected_in="table3",
     also=("imle", "score_function", "st_topk"),
 )
 _TABLE4 = Experiment(
@@ -159,6 +162,7 @@ _TABLE4 = Experiment(
     reported=published.TABLE4,
     unknown=published.OPEN_TABLE4,
     searchable=True,
+    selected_in="table4",
 )
 _ROWS = (
     _TABLE3,
@@ -167,6 +171,7 @@ _ROWS = (
         name="table3-classes",
         title="Table 3 read as classes: test loss of a classifier with k = 50 of 784 pixels",
         unknown=published.OPEN_TABLE3_CLASSES,
+        selected_in="table3-classes",
     ),
     Experiment(
         name="figure5",
@@ -207,6 +212,7 @@ _ROWS = (
         whole=replace(_TABLE4.whole, seeds=(0,), once=()),
         quick=Choice(("digits",), ("softsub", "simple"), (0,)),
         reported=published.TABLE4_LARGE,
+        selected_in="table4-large",
     ),
     Experiment(
         name="dvae",
@@ -220,6 +226,7 @@ _ROWS = (
         draw=dvae.draw,
         unknown=published.OPEN_DVAE,
         searchable=True,
+        selected_in="dvae",
     ),
 )
 EXPERIMENTS = {row.name: row for row in _ROWS}

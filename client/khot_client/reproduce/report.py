@@ -26,6 +26,12 @@ def page(experiment: Experiment, rows: Sequence[Row], name: str, *, quick: bool)
         f"![the same as a picture]({name}.png)",
         *_settings(kept, experiment.varied),
     ]
+    if experiment.selected_in and not quick:
+        search = f"{experiment.selected_in}_search"
+        parts.append(
+            f"Of these, what [{search}]({search}.md) lists was chosen there: by the loss on "
+            "validation rows, with the same trials for each method of the paper."
+        )
     if experiment.unknown:
         parts += ["## What the paper does not say", experiment.unknown]
     if left_out := len(rows) - len(kept):
