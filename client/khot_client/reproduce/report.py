@@ -29,8 +29,8 @@ def page(experiment: Experiment, rows: Sequence[Row], name: str, *, quick: bool)
     if experiment.selected_in and not quick:
         search = f"{experiment.selected_in}_search"
         parts.append(
-            f"Of these, what [{search}]({search}.md) lists was chosen there: by the loss on "
-            "validation rows, with the same trials for each method of the paper."
+            f"Of these, what [{search}]({search}.md) lists was chosen there, by the loss on "
+            "validation rows, with the trials that it tells."
         )
     if experiment.unknown:
         parts += ["## What the paper does not say", experiment.unknown]

@@ -45,7 +45,7 @@ def blocks(experiment: str, found: Sequence[Best]) -> list[str]:
 def page(experiment: str, rows: Sequence[Row], known: Settings) -> str:
     """The best of each, all that was tried, and what to paste."""
     found = best(rows, known)
-    budget = "the same grid, epochs and seed for each method"
+    budget = f"the same grid, epochs ({_epochs(rows)}) and seed for each method"
     for method, names in known.own_grids.items():
         budget += f"; of `{method}` also {', '.join(f'`{name}`' for name in names)}"
     header = ("data set", "method", *known.grid, "validation loss", "of")
@@ -82,3 +82,9 @@ def page(experiment: str, rows: Sequence[Row], known: Settings) -> str:
         )
         + "\n"
     )
+
+
+def _epochs(rows: Sequence[Row]) -> str:
+    """How many there were of, by the settings."""
+    told = {json.loads(row["settings"]).get("epochs", "the usual") for row in rows}
+    return ", ".join(sorted(map(str, told)))
