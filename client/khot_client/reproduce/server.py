@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from khot_client.errors import BadSettings, Unavailable
+from khot_client.errors import BadSettings, ServerError, Unavailable
 
 START_S, STOP_S = 120.0, 60.0
 TICK_S = 0.05
@@ -52,6 +52,7 @@ class LocalServer:
 
         Raises:
             Unavailable: it does not.
+            ServerError: it has ended.
         """
         deadline = time.monotonic() + START_S
         while not (found := _SAID.search(self.log.read_text(errors="replace"))):
@@ -65,17 +66,14 @@ class LocalServer:
         """See that it lives.
 
         Raises:
-            Unavailable: it has ended.
+            ServerError: it has ended.
         """
         if self._process.poll() is None:
             return
         said = self.log.read_text(errors="replace").strip().splitlines()
         last = said[-1] if said else "nothing"
-        raise Unavailable(
-            f"server: must run; got its end, with {self._process.returncode}. "
-            f"It said: {last}. All of it is in {self.log}",
-            retry_after_s=1.0,
-        )
+        ended = f"server: must run; got its end, with {self._process.returncode}"
+        raise ServerError(f"{ended}. It said: {last} ({self.log})")
 
     def stop(self) -> None:
         """Have it write checkpoints of what runs, and end; another Ctrl-C ends it at once."""
@@ -95,7 +93,7 @@ def local_server(command: str, state: Path) -> Iterator[LocalServer]:
 
     Raises:
         BadSettings: another process has it.
-        Unavailable: the server does not start.
+        Unavailable, ServerError: the server does not start.
     """
     state.mkdir(parents=True, exist_ok=True)
     with (state / "reproduce.lock").open("w") as lock:
