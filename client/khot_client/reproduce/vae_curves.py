@@ -225,7 +225,8 @@ def draw(rows: Sequence[Row], reported: Mapping[tuple[str, str], Reported], path
             last = 0
             for colour, method in zip(picture.COLOURS, in_order(its), strict=False):
                 seen = mean([row for row in its if row["method"] == method])
-                axis.plot(list(seen), list(seen.values()), "-", color=colour, label=method)
+                line = "-" if len(seen) > 1 else "o"
+                axis.plot(list(seen), list(seen.values()), line, color=colour, label=method)
                 last = max([last, *seen])
                 if theirs := reported.get((dataset, method)):
                     axis.axhline(theirs.mean, color=colour, linestyle=":", linewidth=1)
