@@ -94,7 +94,8 @@ class Vae:
         prior: softmax, softmax_mean or exact.
         encoder: widths of its hidden layers.
         decoder: widths of its hidden layers.
-        hard: train on hard codes by an estimator that relaxes, with the gradients of relaxed ones.
+        hard: train on hard codes (the default) by an estimator that relaxes, with the gradients of
+            relaxed ones.
         strength: lambda of the estimator imle.
         noise: of the estimator imle, sum_of_gamma or gumbel.
         bound: tell also the `subset_elbo` of an estimator that has no `elbo`.

@@ -68,9 +68,9 @@ class Terms(NamedTuple):
 class KHotVAE(nn.Module):
     """Encode x as L k-hot vectors of n units, drawn by an estimator, and decode those.
 
-    In training the draws are those of the estimator, relaxed if it relaxes. In evaluation, and
-    in `reconstruct`, they are hard: such an estimator then gives the k largest of the perturbed
-    logits (its option `hard`), the k-hot vector that its relaxed sample stands for.
+    The draws are hard: an estimator that relaxes gives the k largest of the perturbed logits (its
+    option `hard`), the k-hot vector that its relaxed sample stands for. Only in training they may
+    be relaxed.
 
     Args:
         pixels: d, entries of an example.
@@ -81,8 +81,8 @@ class KHotVAE(nn.Module):
         decoder: widths of the decoder's.
         estimator: by its name in the registry.
         prior: how the term of the prior is computed, "softmax", "softmax_mean" or "exact".
-        hard: train on hard draws too, with the gradients of relaxed ones, where the estimator
-            relaxes; the paper's Gumbel-sigma_k is `gumbel_sigmoid` like this.
+        hard: where the estimator relaxes, train on hard draws too, with the gradients of relaxed
+            ones; the paper's Gumbel-sigma_k is `gumbel_sigmoid` like this. If not, on relaxed ones.
         strength: lambda of `imle`, how far its second draw is taken along the gradient of the loss
             that is minimised, which shrinks with the batch where that is a mean.
         noise: of `imle`, "sum_of_gamma" or "gumbel".
@@ -105,9 +105,9 @@ class KHotVAE(nn.Module):
         *,
         encoder: tuple[int, ...] = (512, 256),
         decoder: tuple[int, ...] = (256, 512),
-        estimator: str = "pi_st",
+        estimator: str = "gumbel_sigmoid",
         prior: str = "softmax",
-        hard: bool = False,
+        hard: bool = True,
         strength: float = 1.0,
         noise: str = "sum_of_gamma",
         tau: float = 1.0,

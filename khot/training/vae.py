@@ -64,9 +64,9 @@ class VAEConfig:
     k: int = 5
     encoder: tuple[int, ...] = (512, 256)
     decoder: tuple[int, ...] = (256, 512)
-    estimator: str = "pi_st"
+    estimator: str = "gumbel_sigmoid"
     prior: str = "softmax"
-    hard: bool = False
+    hard: bool = True
     strength: float = 1.0
     noise: str = "sum_of_gamma"
     bound: bool = False

@@ -147,7 +147,7 @@ class VaeSpec:
         check.truth("hard")
         check.truth("bound")
         check.one_of("prior", "softmax", "softmax_mean", "exact")
-        estimator = self.estimator or "pi_st"
+        estimator = self.estimator or "gumbel_sigmoid"
         if self.prior == "exact" and ESTIMATORS[estimator] != EXACT_LAW:
             able = ", ".join(name for name, law in ESTIMATORS.items() if law == EXACT_LAW)
             must = f"must not be exact unless the estimator is one of {able}"

@@ -36,6 +36,7 @@ def test_the_page_has_the_defaults_of_a_feature_selection(table):
     for used in (SELECTION.used_estimator, learned.used_estimator):
         assert f"`{used}`" in said["`estimator`"]
     assert tuple(numbers(said["`hidden`; `encoder`, `decoder`"])) == SELECTION.hidden
+    assert said["`hard`"].startswith("no") and not SELECTION.hard
     assert numbers(said["`batch_size`"]) == [SELECTION.batch_size]
     assert SELECTION.epochs is None
     assert numbers(said["`epochs`"]) == [STEPS, LEAST_EPOCHS, MOST_EPOCHS]
@@ -54,6 +55,7 @@ def test_the_page_has_the_defaults_of_a_vae(table):
     said = {name: cells[1] for name, cells in table.items()}
     assert said["`estimator`"] == f"`{VAE.estimator}`" and said["`prior`"] == f"`{VAE_SPEC.prior}`"
     widths = [*VAE.encoder, *VAE.decoder]
+    assert said["`hard`"].startswith("yes") and VAE.hard
     assert numbers(said["`hidden`; `encoder`, `decoder`"]) == widths
     assert numbers(said["`batch_size`"]) == [VAE.batch_size]
     assert numbers(said["`epochs`"]) == [VAE.epochs]
