@@ -96,20 +96,19 @@ def _vaes(experiment: str) -> str:
 
 def means() -> str:
     """What the small VAEs lose with the mean of their divergences, in Markdown."""
-    there = latest(rows("table4-mean"), experiments.find("table4-mean").varied)
+    experiment = experiments.find("table4-mean")
+    there = {
+        (row["dataset"], row["method"]): row
+        for row in latest(rows("table4-mean"), experiment.varied)
+    }
     summed = _tests("table4")
-    reported = experiments.find("table4-mean").reported
     lines = []
-    for row in there:
-        cell = row["dataset"], row["method"]
-        loss, top = number(row, "test_loss"), number(row, "test_top_reconstruction")
-        lines.append(
-            [
-                *(row["dataset"], f"`{row['method']}`", f"{reported[cell].mean:.2f}"),
-                *(_mean(summed[cell], 3, 2), f"{loss:.2f}"),
-                *(f"{top + number(row, 'test_prior'):.2f}", row["epochs_run"]),
-            ]
-        )
+    for cell, theirs in experiment.reported.items():
+        row = there[cell]
+        loss = number(row, "test_loss")
+        top = number(row, "test_top_reconstruction") + number(row, "test_prior")
+        losses = f"{theirs.mean:.2f}", _mean(summed[cell], 3, 2), f"{loss:.2f}", f"{top:.2f}"
+        lines.append([cell[0], f"`{cell[1]}`", *losses, row["epochs_run"]])
     header = ("data set", "estimator", "published", "sum", "mean", "mean, top codes", "epochs")
     return _markdown(header, lines)
 
@@ -130,16 +129,14 @@ def _mean(values: Sequence[float], usual: int, digits: int) -> str:
 
 def published() -> str:
     """What Table 3 comes to by the paper's own settings, read as pixels, in Markdown."""
-    ours, reported = _tests("table3"), experiments.find("table3").reported
-    told = rows("table3_published")
+    ours, told = _tests("table3"), rows("table3_published")
     last = max(told, key=lambda row: int(row["epoch"]))["epoch"]
+    there = {(row["data set"], row["method"]): row for row in told if row["epoch"] == last}
     lines = []
-    for row in told:
-        if row["epoch"] != last:
-            continue
-        cell = row["data set"], row["method"]
+    for cell, theirs in experiments.find("table3").reported.items():
+        row = there[cell]
         losses = row["test loss"], row["test loss, drawn masks"], _mean(ours[cell], 5, 4)
-        lines.append([cell[0], f"`{cell[1]}`", f"{reported[cell].mean:.3f}", *losses])
+        lines.append([cell[0], f"`{cell[1]}`", f"{theirs.mean:.3f}", *losses])
     by_theirs = f"by its settings, {last} epochs"
     header = ("data set", "estimator", "published", by_theirs, "the same, drawn masks", "by ours")
     return _markdown(header, lines)
