@@ -21,8 +21,8 @@ from khot_client.reproduce.ledger import latest, number
 RESULTS = Path(__file__).parent / "results"
 HEADER = (
     "estimator",
-    "MNIST",
-    "Fashion-MNIST",
+    "MNIST classes",
+    "Fashion-MNIST classes",
     "MNIST pixels",
     "Fashion-MNIST pixels",
     "equations found",
