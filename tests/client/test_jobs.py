@@ -106,7 +106,7 @@ def test_an_unknown_job_is_not_found(face):
         (FeatureSelection(k="ten"), "FeatureSelection.k: must be of the type"),
         (FeatureSelection(seed=-1), "FeatureSelection.seed: must be of the type"),
         (FeatureSelection(k=1, missing="x"), "missing must be one of refuse, impute; got 'x'"),
-        (Vae(prior="exact"), "spec.vae.prior: must be softmax unless the estimator is one of"),
+        (Vae(prior="exact"), "spec.vae.prior: must not be exact unless the estimator is"),
         ("digits", "spec: must be a FeatureSelection or Vae or SparseRegression; got str"),
     ],
 )

@@ -202,7 +202,7 @@ def test_what_cannot_be_done_is_refused():
     with pytest.raises(ValueError, match="y must have different values; got one"):
         train_sparse_regression(dataclasses.replace(QUICK, k=1), parts)
     classes = split(torch.randn(50, 4), torch.arange(50) % 2)
-    with pytest.raises(ValueError, match="y must be float32 for regression"):
+    with pytest.raises(ValueError, match="y must be float32 of shape .* for regression"):
         train_sparse_regression(dataclasses.replace(QUICK, k=1), classes)
 
 

@@ -160,7 +160,7 @@ BAD = {
     "a seed too large": (selection(seed=2**63), "feature_selection.seed", "must be in"),
     "NaN": (selection(tau=float("nan")), "feature_selection.tau", "must be finite; got nan"),
     "a target": (selection(target="price"), "feature_selection.target", "got 'price'"),
-    "an exact prior": (vae(prior="PRIOR_EXACT"), "vae.prior", "got exact with pi_st"),
+    "an exact prior": (vae(prior="PRIOR_EXACT"), "vae.prior", "got exact with gumbel_sigmoid"),
     "k of a vae": (vae(k=6), "vae.k", "must be less than n = 6; got 6"),
 }
 
